@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Sequence
 
+from qdq_translator.core.formats.engine_rows import Engine
 from qdq_translator.core.formats.report_rows import Report
 from qdq_translator.core.formats.rows import read
 from qdq_translator.output.report import changes, html, model
@@ -18,8 +19,10 @@ def network(report: dict[str, Any]) -> model.Network:
     return model.Network(rows(report))
 
 
-def report_page(report: dict[str, Any], *more: Any) -> str:
-    return html.report_page(rows(report), *more)
+def report_page(
+    report: dict[str, Any], verify: Any = None, tuned: Any = None, engines: Sequence[Any] = (), *names: Any
+) -> str:
+    return html.report_page(rows(report), verify, tuned, [read(Engine, engine) for engine in engines], *names)
 
 
 def comparison_page(report: dict[str, Any], against: dict[str, Any], **more: Any) -> str:

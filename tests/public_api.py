@@ -25,7 +25,8 @@ KEYWORDS = ROOT / "qdq_translator" / "api" / "keywords.pyi"
 SCHEMAS = {
     "REPORT": schemas.report_schema(),
     "CONFIG": schemas.config_schema(),
-    **{name: getattr(schemas, name) for name in ("RESULTS", "TUNING", "EXPLICIT_REPORT")},
+    "RESULTS": schemas.results_schema(),
+    **{name: getattr(schemas, name) for name in ("TUNING", "EXPLICIT_REPORT")},
 }
 
 

@@ -26,7 +26,7 @@ from jsonschema import Draft7Validator
 import qdq_translator as qt
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
-from qdq_translator.core.formats.schemas import EXPLICIT_REPORT, RESULTS, TUNING, report_schema
+from qdq_translator.core.formats.schemas import EXPLICIT_REPORT, TUNING, report_schema, results_schema
 from tests import public_api
 from tests.test_schemas import hold
 
@@ -206,7 +206,7 @@ def test_verify_with_a_callable(tmp_path: Path) -> None:
     assert found.verdict in ("equal", "within expected rounding") and len(repr(found).splitlines()) <= 10
     found.save(tmp_path / "results.json")
     assert json.loads((tmp_path / "results.json").read_text()) == found.to_dict()
-    Draft7Validator(RESULTS).validate(found.to_dict())
+    Draft7Validator(results_schema()).validate(found.to_dict())
     copy = found.to_dict()
     copy.clear()
     assert found.to_dict()

@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
+from qdq_translator.core.formats import rows
 from qdq_translator.core.words import milliseconds
 from qdq_translator.engine.inspector import check_engine, engine_truth
 from qdq_translator.engine.layer_info import parse_layer_info
@@ -270,7 +271,9 @@ def truth_of(made: Any) -> dict[str, Any]:
     """What `report --layer_info --profile` makes of `engine_of`."""
     info, profile = engine_of(made.report)
     parsed = parse_layer_info(json.dumps(info))
-    return engine_truth(check_engine(made.plan, parsed), parsed, {row["name"]: row["averageMs"] for row in profile[1:]})
+    times = {row["name"]: row["averageMs"] for row in profile[1:]}
+    found: dict[str, Any] = rows.plain(engine_truth(check_engine(made.plan, parsed), parsed, times))
+    return found
 
 
 def slower(info: dict[str, Any], profile: list[dict[str, Any]]) -> None:

@@ -17,10 +17,10 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.schemas import (
     DEVICE_RESULTS,
     LAYER_INFO,
-    RESULTS,
     config_schema,
     parse_json,
     report_schema,
+    results_schema,
 )
 from tests.conftest import ZOO, need_shared
 from tests.json_examples import minimal, strict
@@ -46,7 +46,7 @@ def hold(written: Any, schema: dict[str, Any]) -> None:
 
 
 def test_schemas_are_schemas() -> None:
-    for schema in (report_schema(), config_schema(), RESULTS, DEVICE_RESULTS, LAYER_INFO):
+    for schema in (report_schema(), config_schema(), results_schema(), DEVICE_RESULTS, LAYER_INFO):
         Draft7Validator.check_schema(schema)
         hold(minimal(schema), schema)
 
@@ -70,7 +70,7 @@ def test_the_example_is_what_the_schemas_say(options: dict[str, Any], tmp_path: 
         str(results),
     ]
     assert main(arguments) == 0
-    assert Draft7Validator(RESULTS).is_valid(json.loads(results.read_text(encoding="utf-8")))
+    assert Draft7Validator(results_schema()).is_valid(json.loads(results.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("options", [{}, EVERYTHING], ids=["defaults", "everything"])

@@ -21,11 +21,13 @@ from qdq_translator.cli import main
 from qdq_translator.commands.verify import Options
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.hypotheses import HYPOTHESES
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import load_model
 from qdq_translator.simulate import per_layer
-from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
+from qdq_translator.simulate.compare import Setup
+from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import input_specs, random_samples
 from qdq_translator.simulate.metrics import Comparison, SlicedComparison
 from qdq_translator.simulate.run import ExplicitNetwork
@@ -70,7 +72,7 @@ def test_figures_by_hand() -> None:
 def test_figures_at_the_edges() -> None:
     same = Comparison()
     same.add(np.array([0.0, np.inf, np.nan]), np.array([-0.0, np.inf, np.nan]))
-    assert same.identical and same.cosine == 1 and same.as_dict()["sqnr_db"] is None
+    assert same.identical and same.cosine == 1 and plain(same.row())["sqnr_db"] is None
     lost = Comparison()
     lost.add(np.array([1.0, 2.0]), np.array([1.0, np.inf]))
     assert lost.non_finite == 1 and lost.sqnr_db == -math.inf and not lost.identical
@@ -94,7 +96,7 @@ def test_the_worst_slice_by_hand() -> None:
     a, b = scores[0, 1], scores[0, 1, ::-1]
     worst = by_axis[1]
     assert (worst.index, worst.size, worst.silent) == (5, 6, 0)
-    assert worst.cosine == pytest.approx(a @ b / (a @ a), rel=1e-6) and row.worst_slice == worst
+    assert worst.cosine == pytest.approx(a @ b / (a @ a), rel=1e-6) and row.row().worst_slice == worst
     assert worst.sqnr_db == pytest.approx(10 * math.log10((a @ a) / ((a - b) @ (a - b))), rel=1e-6)
 
 
@@ -111,14 +113,15 @@ def test_slices_at_the_edges() -> None:
     assert [(s.index, s.silent, s.cosine) for s in compared(half, one).slices] == [(1, 1, 1.0)]
     assert [(s.index, s.cosine) for s in compared(one, half).slices] == [(0, 0.0)]  # lost altogether
     assert compared(one, half, batch=2).slices == []  # two samples, not two slices
-    level = compared(one, 2 * one).worst_slice
+    level = compared(one, 2 * one).row().worst_slice
     assert level is not None and level.cosine == pytest.approx(1) and level.sqnr_db == pytest.approx(0, abs=1e-9)
     logits = np.arange(40.0).reshape(4, 10)
     assert compared(logits, -logits, batch=4).slices == [] and len(compared(logits, -logits, 4, times=16).slices) == 1
     broken = one.copy()
     broken[0, 0] = np.inf
     row = compared(one, broken)
-    assert row.non_finite == 1 and row.worst_slice is not None and row.worst_slice.cosine == 1
+    worst = row.row().worst_slice
+    assert row.non_finite == 1 and worst is not None and worst.cosine == 1
 
 
 def test_the_threshold_holds_for_the_worst_slice(tmp_path: Path) -> None:
@@ -368,11 +371,12 @@ def test_groups_bound_the_memory_and_change_nothing(files: TranslationFiles, mon
         return original(model, what, fetch, **given)
 
     monkeypatch.setattr(per_layer, "Session", counting)
-    whole = per_layer.compare_layers(network, explicit, simulated, samples)
+    setup = Setup(network, SimulationOptions(), explicit, simulated, samples)
+    whole = per_layer.compare_layers(setup)
     assert len(made) == 2
-    small = per_layer.compare_layers(network, explicit, simulated, samples, group_bytes=4 * 4 * 16 * 16 * 16)
+    small = per_layer.compare_layers(setup, group_bytes=4 * 4 * 16 * 16 * 16)
     assert len(made) > 10 and max(made[2:]) < max(made[:2])
-    assert small.as_dict() == whole.as_dict()
+    assert small.row() == whole.row()
 
 
 def test_large_weights_do_not_become_part_of_a_message(

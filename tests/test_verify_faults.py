@@ -271,10 +271,10 @@ def test_a_partly_healed_jump_ranks_by_what_is_left_of_it() -> None:
         return Row(tensor, f"of {tensor}", "Conv", None, read, 0.1, inherited=inherited, passed_on=passed_on)
 
     rows = [row("healed", 0.9, 0.0, 0.01), row("small", 0.005, 0.0, 0.005), row("large", 0.2, 0.01, 0.2)]
-    found = LayerComparison(rows).as_dict()
-    assert found["first_jump"]["tensor"] == "healed"
-    assert [jump["tensor"] for jump in found["jumps"]] == ["large", "healed", "small"]
-    assert [jump["added"] for jump in found["jumps"]] == pytest.approx([0.19, 0.01, 0.005])
+    found = LayerComparison(rows).row()
+    assert found.first_jump is not None and found.first_jump.tensor == "healed"
+    assert [jump.tensor for jump in found.jumps] == ["large", "healed", "small"]
+    assert [jump.added for jump in found.jumps] == pytest.approx([0.19, 0.01, 0.005])
 
 
 def test_the_cache_counts_not_the_config(files: TranslationFiles) -> None:

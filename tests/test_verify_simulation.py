@@ -15,10 +15,11 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.verify import Options
 from qdq_translator.core.errors import UnsupportedQuantizer
 from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.ir.io import load_model
 from qdq_translator.ir.operators import OutputChannels
 from qdq_translator.qdq.restore import restore
-from qdq_translator.simulate.compare import EXPLICIT, SIMULATED, compare_outputs
+from qdq_translator.simulate.compare import Setup, compare_outputs
 from qdq_translator.simulate.implicit import (
     NOISE_PERIOD,
     ImplicitNetwork,
@@ -196,8 +197,8 @@ def with_every_scale(path: Path, folder: Path, count: int) -> tuple[dict[str, Co
     explicit = ExplicitNetwork.of(load_model(path)[0])
     simulated = simulate(network, placement=rounded_at_inputs(network))
     samples = random_samples(input_specs(network.model, {}), network.scales, count, 0)
-    pairs = compare_outputs(explicit, simulated, samples).pairs
-    return pairs[EXPLICIT, SIMULATED], compare_layers(network, explicit, simulated, samples)
+    setup = Setup(network, SimulationOptions(), explicit, simulated, samples)
+    return compare_outputs(setup)[0], compare_layers(setup)
 
 
 @pytest.mark.parametrize("rounding", ["even", "away"])
@@ -289,7 +290,7 @@ def test_a_restored_model_is_its_own_simulation(tmp_path: Path) -> None:
     onnx.save(explicit, tmp_path / "explicit.onnx")
     translate(tmp_path / "explicit.onnx", TranslateOptions()).save(tmp_path / "t")
     rows, _ = with_every_scale(tmp_path / "explicit.onnx", tmp_path / "t", 8)
-    assert rows["logits"].identical and rows["logits"].as_dict()["sqnr_db"] is None
+    assert rows["logits"].identical and plain(rows["logits"].row())["sqnr_db"] is None
 
 
 @pytest.mark.parametrize(

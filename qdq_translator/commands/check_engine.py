@@ -1,6 +1,5 @@
 """`qdq-translator check-engine`: the built engine versus the plan."""
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from qdq_translator.commands.explain import occurrences, print_log
 from qdq_translator.commands.located import is_explicit, locate
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.options import REQUIRED, model_option, setting, translation_option
 from qdq_translator.engine.layer_info import LayerInfo, read_layer_info
 from qdq_translator.engine.messages import BuildLog, read_log
@@ -50,7 +50,7 @@ def run(options: Options) -> int:
         network = read_explicit(Path(options.translation))
         check, _, log = inspect_explicit(network, options.layer_info, options.log)
         rows = explain_unfused(network.graph, check)
-        unfused = {"unfused_qdq": [dataclasses.asdict(row) for row in rows]}
+        unfused = {"unfused_qdq": [{k: v for k, v in plain(row).items() if k != "milliseconds"} for row in rows]}
         _print(options, check, log, unfused)
         for row in () if options.json else rows:
             print(f"{row.layer}: {row.pattern or 'no pattern of the network explains it'}. {row.cure}".rstrip())
@@ -82,14 +82,10 @@ def inspect(
 ) -> "Tuple[EngineCheck, LayerInfo, Optional[BuildLog]]":
     """The engine of `layer_info` against the plan of a translation. Raises UserError for an engine of another model or device."""
     from qdq_translator.engine import inspector
-    from qdq_translator.ir.io import load_model
 
     info, log = _read(layer_info, log_file)
-    model, _ = load_model(files.model, weights=False)
-    plan = inspector.plan_from_report(files.read_report()) if files.report.exists() else []
-    plan = inspector.with_edges(plan, model) or inspector.plan_from_config(files.read_config(), model)
     layers = files.read_layer_precisions() if files.layer_arg.exists() else {}
-    check = _checked(layer_info, files.model.name, inspector.check_engine(plan, info, log, layers))
+    check = _checked(layer_info, files.model.name, inspector.check_engine(inspector.planned(files), info, log, layers))
     made = Remembered.of(files)
     on_dla = any(region.device == "DLA" for region in check.regions) or any(v.device == "DLA" for v in check.verdicts)
     unknown = any(not region.device for region in check.regions)
@@ -135,7 +131,7 @@ def draw(check: "EngineCheck", everything: bool) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=80)
     summary = check.summary()
-    int8 = summary["int8"]
+    int8 = summary.int8
     promised = sum(int8.values())
     rows = (
         (f"{int8['obeyed']} of {promised}", "layers planned in INT8 run in INT8"),
@@ -143,14 +139,14 @@ def draw(check: "EngineCheck", everything: bool) -> None:
         (int8["unseen"], "planned in INT8, inside a region or without a type: not visible"),
         (int8["dissolved"], "planned in INT8, dissolved (data movement)"),
         (int8["missing"], "planned in INT8, found nowhere in the engine"),
-        (summary["disobediences"], "layers compared with the plan in all"),
-        (summary["unfused_qdq"], "Q/DQ nodes left unfused"),
-        (summary["quantizers"], "conversions to or from INT8, standalone scales"),
-        (summary["reformats"], "other reformats"),
-        (summary["dla_subgraphs"], "DLA subgraphs"),
-        (summary["gpu_fallbacks"], "layers that fell back from DLA to GPU"),
-        (summary["missing_scales"], "tensors whose scale TensorRT missed"),
-        (summary["unmatched_precisions"], "names of the layer list that matched no layer"),
+        (summary.disobediences, "layers compared with the plan in all"),
+        (summary.unfused_qdq, "Q/DQ nodes left unfused"),
+        (summary.quantizers, "conversions to or from INT8, standalone scales"),
+        (summary.reformats, "other reformats"),
+        (summary.dla_subgraphs, "DLA subgraphs"),
+        (summary.gpu_fallbacks, "layers that fell back from DLA to GPU"),
+        (summary.missing_scales, "tensors whose scale TensorRT missed"),
+        (summary.unmatched_precisions, "names of the layer list that matched no layer"),
     )
     print_pairs(console, [(str(count), words) for index, (count, words) in enumerate(rows) if index == 0 or count])
     if check.cache_rejected:
@@ -165,7 +161,7 @@ def draw(check: "EngineCheck", everything: bool) -> None:
     lists = (
         ("Q/DQ left unfused", [f"{e.name} ({e.change})" for e in check.unfused_qdq]),
         ("Conversions to or from INT8", [f"{e.name} ({e.change})" for e in check.quantizers]),
-        ("Fell back to the GPU", [f"{name}: {cause}" if cause else name for name, cause in check.gpu_fallbacks]),
+        ("Fell back to the GPU", [f"{e.layer}: {e.cause}" if e.cause else e.layer for e in check.gpu_fallbacks]),
         ("Missing scales", check.missing_scales),
         ("Names that matched no layer", check.unmatched_precisions),
         (

@@ -11,7 +11,9 @@ from qdq_translator.commands.explain import occurrences, print_log
 from qdq_translator.commands.located import locate
 from qdq_translator.core.disk import write_json
 from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.engine_rows import BuiltLayer
 from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.hypotheses import HYPOTHESES
 from qdq_translator.core.options import REQUIRED, model_option, setting, translation_option
 from qdq_translator.engine.layer_info import read_layer_info
@@ -81,28 +83,22 @@ def _layers(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any
     if results.layer_info is None:
         return {"lines": ["The board wrote no layer information."]}
     model, _ = load_model(files.model, weights=False)
-    plan = inspector.with_edges(inspector.plan_from_report(files.read_report()), model)
     info = read_layer_info(results.layer_info)
-    check = inspector.check_engine(plan, info, results.log, files.read_layer_precisions())
+    check = inspector.check_engine(inspector.planned(files), info, results.log, files.read_layer_precisions())
     engine = inspector.engine_truth(check, info, read_profile(str(results.profile)) if results.profile else {})
     rows = check.disobediences
     against = [f"  {row.name}: planned {row.planned}, runs in {row.actual or row.verdict}" for row in rows]
-    timed = sorted((row for row in engine["layers"] if row["milliseconds"]), key=lambda row: -row["milliseconds"])
+    timed = sorted((row for row in engine.layers if row.milliseconds), key=lambda row: -(row.milliseconds or 0.0))
     lines = [f"{len(against)} layers against the plan", *against[:10], *map(_timed, timed[:10])]
-    devices = device_answers(model, engine["layers"])
-    return {
-        "check": check.summary(),
-        "against": engine["disagreements"],
-        "engine": engine,
-        "lines": lines,
-        "devices": devices,
-    }
+    devices = device_answers(model, engine.layers)
+    told = {"check": plain(engine.summary), "against": engine.disagreements, "engine": plain(engine), "lines": lines}
+    return {**told, "devices": devices}
 
 
-def _timed(row: Dict[str, Any]) -> str:
-    more = f" and {len(row['fused_with'])} fused with it" if row["fused_with"] else ""
-    runs = row["actual"] or "a precision that TensorRT does not tell"
-    return f"  {row['milliseconds']:.3f} ms {row['name']}{more}: planned {row['planned']}, runs in {runs} on the {row['device']}"
+def _timed(row: BuiltLayer) -> str:
+    more = f" and {len(row.fused_with)} fused with it" if row.fused_with else ""
+    runs = row.actual or "a precision that TensorRT does not tell"
+    return f"  {row.milliseconds:.3f} ms {row.name}{more}: planned {row.planned}, runs in {runs} on the {row.device}"
 
 
 def _times(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any]:

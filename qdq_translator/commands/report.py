@@ -1,7 +1,7 @@
 """`qdq-translator report`: a translation's contents, and why."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -9,10 +9,11 @@ from qdq_translator.commands.check_engine import draw, inspect, inspect_explicit
 from qdq_translator.commands.located import is_explicit, locate, manifest_of, print_next
 from qdq_translator.core.disk import read_text, refuse_overwriting, write_file
 from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.formats.engine_rows import Engine
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.report_rows import Report
 from qdq_translator.core.formats.rows import plain, read
-from qdq_translator.core.formats.schemas import BOARD, RESULTS, TUNING, read_json
+from qdq_translator.core.formats.schemas import TUNING, board_schema, read_json, results_schema
 from qdq_translator.core.options import model_option, setting, translation_option
 
 TOOLS = ("onnxruntime", "modelopt", "modelopt-torch", "pytorch-quantization")
@@ -94,7 +95,7 @@ def run(options: Options) -> int:
     if options.overlay:
         _write_overlays(Path(options.overlay), report, engines, kept)
     if options.json:
-        built = {"engine": engines[-1]} if engines and not comparison else {}
+        built = {"engine": plain(engines[-1])} if engines and not comparison else {}
         print(format_report({**(comparison or content), **built, **compared}), end="")
     elif options.html or options.overlay:
         print(f"Wrote {' and '.join(filter(None, (options.html, options.overlay)))}")
@@ -109,7 +110,7 @@ def run(options: Options) -> int:
             print_report(report, options.all)
             if files is not None:
                 print_next(files, "", "report", parts=manifest_of(files))
-    faults = (not engine["summary"]["obeys"] or engine.get("unfused") for engine in engines)
+    faults = (not engine.summary.obeys or engine.unfused for engine in engines)
     failed = options.strict and any(faults)
     return 1 if failed or (comparison and comparison["worse"]) else 0
 
@@ -134,7 +135,7 @@ def _write_page(
     kept: "Sequence[Path]",
     report: "Report",
     other: "Optional[Report]",
-    engines: "List[Dict[str, Any]]",
+    engines: "List[Engine]",
 ) -> None:
     from qdq_translator.output.report.html import write_page
 
@@ -142,14 +143,16 @@ def _write_page(
     refuse_overwriting([Path(str(options.html))], [*kept, *(Path(path) for path in given if path)])
     results = tuned = None
     if options.verify:
-        results = read_json(Path(options.verify), RESULTS, "Give a file of 'qdq-translator verify --save FILE'.")
+        results = read_json(
+            Path(options.verify), results_schema(), "Give a file of 'qdq-translator verify --save FILE'."
+        )
     if options.tuning:
         tuned = read_json(Path(options.tuning), TUNING, "Name the NAME_tune.json that 'qdq-translator tune' wrote.")
     a, b = (options.against, options.translation) if options.against else (*options.layer_info, "", "")[:2]
     write_page(report, Path(str(options.html)), other, results, (a, b), tuned, engines)
 
 
-def _write_overlays(path: Path, report: "Report", engines: "List[Dict[str, Any]]", kept: "Sequence[Path]") -> None:
+def _write_overlays(path: Path, report: "Report", engines: "List[Engine]", kept: "Sequence[Path]") -> None:
     from qdq_translator.output.report.embed import node_data
 
     for ending, data in node_data(report, engines[-1] if engines else None).items():
@@ -158,18 +161,18 @@ def _write_overlays(path: Path, report: "Report", engines: "List[Dict[str, Any]]
         write_file(target, (json.dumps(data, indent=1) + "\n").encode())
 
 
-def _explicit(options: Options) -> "Tuple[Report, List[Dict[str, Any]]]":
+def _explicit(options: Options) -> "Tuple[Report, List[Engine]]":
     """A network with Q/DQ as it is, and its engines."""
     from qdq_translator.engine.inspector import engine_truth
-    from qdq_translator.engine.unfused import explain_unfused, read_explicit, unfused_rows
+    from qdq_translator.engine.unfused import explain_unfused, read_explicit
 
     network, engines = read_explicit(Path(options.translation)), []
     for layer_info, times, log in _engine_files(options):
         check, info, _ = inspect_explicit(network, layer_info, log)
         if not (options.html or options.json):
             draw(check, options.all)
-        unfused = unfused_rows(explain_unfused(network.graph, check), times)
-        engines.append({**engine_truth(check, info, times), "unfused": unfused})
+        unfused = tuple(explain_unfused(network.graph, check, times))
+        engines.append(replace(engine_truth(check, info, times), unfused=unfused))
     return network.report, engines
 
 
@@ -183,12 +186,12 @@ def _engine_files(options: Options) -> "Iterator[Tuple[str, Dict[str, float], Op
         yield path, read_profile(profile) if profile else {}, next(logs, None)
 
 
-def _engines(files: "TranslationFiles", options: Options) -> "List[Dict[str, Any]]":
+def _engines(files: "TranslationFiles", options: Options) -> "List[Engine]":
     """The engines beside the plan; on a terminal their disagreements are printed before the report."""
     from qdq_translator.engine.inspector import engine_truth
 
     quiet = options.html or options.json
-    engines: List[Dict[str, Any]] = []
+    engines: List[Engine] = []
     for path, times, log in _engine_files(options):
         first = options.against and len(options.layer_info) == 2 and not engines
         planned = locate(str(options.against), "") if first else files
@@ -198,13 +201,13 @@ def _engines(files: "TranslationFiles", options: Options) -> "List[Dict[str, Any
                 draw(check, options.all)
             engines.append(engine_truth(check, info, times))
             continue
-        stored = read_json(Path(path), BOARD, "Give the file that 'ingest' wrote.").get("engine")
+        stored = read_json(Path(path), board_schema(), "Give the file that 'ingest' wrote.").get("engine")
         if stored is None:
             raise UserError(
                 f"{path} holds no layers of an engine.", "Collect again where trtexec writes layer information."
             )
-        for row in stored["layers"] if not quiet else ():
-            if row["against"]:
-                print(f"{row['name']}: planned {row['planned']}, runs in {row['actual'] or row['verdict']}")
-        engines.append(stored)
+        engines.append(read(Engine, stored))
+        for row in engines[-1].layers if not quiet else ():
+            if row.against:
+                print(f"{row.name}: planned {row.planned}, runs in {row.actual or row.verdict}")
     return engines

@@ -210,7 +210,7 @@ def _measured(model: str, files: "TranslationFiles", options: TranslateCommand) 
     """The user's metric on the --calibrate data: name, model's value, simulated engine's value; missed thresholds."""
     from qdq_translator.core.workflow_options import VerifyOptions
     from qdq_translator.simulate.compare import EXPLICIT, SIMULATED
-    from qdq_translator.workflows.verification import verify
+    from qdq_translator.workflows.verification import verified
 
     same = ("shapes", "image_mean", "image_std", "layout", "ignore_nonfinite", "metric", "max_metric_drop")
     asked = VerifyOptions(
@@ -222,9 +222,9 @@ def _measured(model: str, files: "TranslationFiles", options: TranslateCommand) 
         hypotheses="plan",
         **{name: getattr(options, name) for name in same},
     )
-    results = verify(asked)
-    stages = results["outputs"]["metric"]
-    return Metric(str(options.metric), stages[EXPLICIT], stages[SIMULATED]), results["failed"]
+    results = verified(asked)
+    stages = results.outputs.metric
+    return Metric(str(options.metric), stages[EXPLICIT], stages[SIMULATED]), list(results.failed)
 
 
 def _print_summary(summary: Summary, options: TranslateCommand, alone: bool) -> None:

@@ -10,6 +10,7 @@ from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES, prin
 from qdq_translator.core.disk import check_place, refuse_overwriting, write_file, write_json
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.options import check_count, check_positive
 from qdq_translator.core.progress import progress_bar
 from qdq_translator.core.workflow_options import VerifyOptions
@@ -22,7 +23,7 @@ MOST_SENTENCES = 20
 
 def run(options: Options) -> int:
     """Print the comparison; status 1 if a threshold is missed or files differ from those that were written."""
-    from qdq_translator.workflows.verification import verify
+    from qdq_translator.workflows.verification import verified
 
     if options.example:
         options = dataclasses.replace(
@@ -38,7 +39,8 @@ def run(options: Options) -> int:
     with progress_bar(sys.stderr) as progress, evaluation(
         options.workers, options.scheduler, options.provider
     ) as where:
-        results = verify(options, progress, where)
+        found = verified(options, progress, where)
+    results = plain(found)
     if options.save:
         write_json(Path(options.save), results)
     if options.save_layers:
@@ -48,14 +50,14 @@ def run(options: Options) -> int:
     else:
         from qdq_translator.workflows.verification_words import print_results
 
-        print_results(results, options.verbose)
+        print_results(found, options.verbose)
         print_next(TranslationFiles.locate(options.translation, options.model, only_one=True), options.model, "verify")
-    shown = results["failed"] if options.verbose else results["failed"][:MOST_SENTENCES]
+    shown = found.failed if options.verbose else found.failed[:MOST_SENTENCES]
     for sentence in shown:
         print(f"qdq-translator verify: {sentence}", file=sys.stderr)
-    if len(shown) < len(results["failed"]):
+    if len(shown) < len(found.failed):
         print(f"qdq-translator verify: and {len(results['failed']) - len(shown)} more (--verbose)", file=sys.stderr)
-    return 1 if results["failed"] else 0
+    return 1 if found.failed else 0
 
 
 def check(options: Options) -> None:

@@ -36,7 +36,10 @@ _STAY = 1e-3
 """How hard a parameter holds on to its published value: against weights that add up to 1."""
 _INSERTED = ("reformat", "copy", "input transfer", "output transfer")
 """Rows of what TensorRT puts between layers: no layer of the model."""
-_REMEDY = "Profile the engine of this translation: trtexec --exportProfile with --profilingVerbosity=detailed, or cuDLA's layerwise CSV."
+_REMEDY = (
+    "Profile the engine of this translation: trtexec --exportProfile with --profilingVerbosity=detailed, "
+    "or cuDLA's layerwise CSV."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,28 +124,31 @@ def fit_board(files: TranslationFiles, profile: str, power_mode: Optional[str], 
         power_mode or options.get("power_mode"), dla_clock or options.get("dla_clock"), options.get("platform") or ""
     )
     graph = Graph.from_model(load_model(files.model)[0])
-    names = [node.name for node in graph.nodes]
-    if names != [row["name"] for row in report["plan"]]:
+    places = {node.name: index for index, node in enumerate(graph.nodes)}
+    if list(places) != [row["name"] for row in report["plan"]]:
         raise UserError(
             f"{files.model.name} and {files.report.name} are not of one translation.", "Translate the model again."
         )
+    verdicts = report["dla"]["layers"]
     types = TensorTypes(graph, Remembered.of_options(options).shapes)
-    layers = fused_layers(graph, types, [row["verdict"] for row in report["dla"]["layers"]])
-    chosen = _match(times, names, [row["subgraph"] for row in report["dla"]["layers"]], layers, profile, files.name)
+    layers = fused_layers(graph, types, [row["verdict"] for row in verdicts])
+    chosen = _match(times, places, [row["subgraph"] for row in verdicts], layers, profile, files.name)
+    if not chosen:
+        raise UserError(
+            f"No layer of {profile} runs on the DLA with known shapes.", "Translate with --shapes for dynamic inputs."
+        )
     start = Parameters(**published()["parameters"])
-    works = [works for works, _ in chosen]
-    measured = [time for _, time in chosen]
-    total = sum(measured)
-    weights = [time / total for time in measured]
+    works, measured = zip(*chosen)
+    weights = [time / sum(measured) for time in measured]
 
     def predict(parameters: Parameters) -> list[float]:
         model = CostModel("", parameters, clock)
         return [sum(model.estimate(work, fp16).milliseconds for work, fp16 in row) for row in works]
 
     found = fit(predict, measured, weights, start, _FITTED, _STAY)
-    errors = [_rms(predict(parameters), measured, weights) for parameters in (start, found)]
+    errors = (_rms(predict(parameters), measured, weights) for parameters in (start, found))
     name = f"fitted to {Path(profile).name}"
-    return Board(CostModel(name, found, clock), Path(profile).name, files.name, len(chosen), errors[0], errors[1])
+    return Board(CostModel(name, found, clock), Path(profile).name, files.name, len(chosen), *errors)
 
 
 def _rms(predicted: Sequence[float], measured: Sequence[float], weights: Sequence[float]) -> float:
@@ -151,43 +157,31 @@ def _rms(predicted: Sequence[float], measured: Sequence[float], weights: Sequenc
 
 def _match(
     times: dict[str, float],
-    names: list[str],
+    places: dict[str, int],
     subgraphs: list[int],
     layers: list[FusedLayer],
     profile: str,
     translation: str,
 ) -> list[tuple[list[tuple[Work, bool]], float]]:
     """(work and whether it is FP16, milliseconds) of every row that runs on the DLA."""
-    place = {name: index for index, name in enumerate(names)}
     head = {layer.nodes[0]: layer for layer in layers}
-    regions: dict[int, list[int]] = {}
-    for index, number in enumerate(subgraphs):
-        if number >= 0:
-            regions.setdefault(number, []).append(index)
     chosen = []
     for name, time in times.items():
         region = EngineLayer(name, "", (), ()).region
-        ends = region.split("...") if region else []
-        nodes = [place[n] for n in (ends if region else fused_names(name, place)) if n in place]
+        ends = region.split("...") if region else fused_names(name, places)
+        nodes = [places[n] for n in ends if n in places]
         if not nodes and any(word in name.lower() for word in _INSERTED):
             continue
         if not nodes or (region and len(nodes) < len(ends)):
-            differs = next((n for n in ends if n not in place), name)
+            differs = next((n for n in ends if region and n not in places), name)
             raise UserError(f"{profile} names the layer '{differs}', which {translation} does not have.", _REMEDY)
-        if region:
-            nodes = regions.get(subgraphs[nodes[0]], nodes)
-        works = [
-            (work, head[node].verdict == DLA_FP16)
-            for node in dict.fromkeys(nodes)
-            if node in head
-            for work in head[node].works or ()
-        ]
+        number = subgraphs[nodes[0]]
+        if region and number >= 0:
+            nodes = [index for index, other in enumerate(subgraphs) if other == number]
+        found = (head[node] for node in dict.fromkeys(nodes) if node in head)
+        works = [(work, layer.verdict == DLA_FP16) for layer in found for work in layer.works or ()]
         if works:
             chosen.append((works, time))
-    if not chosen:
-        raise UserError(
-            f"No layer of {profile} runs on the DLA with known shapes.", "Translate with --shapes for dynamic inputs."
-        )
     return chosen
 
 

@@ -103,14 +103,14 @@ class BuildResult:
     `gpu_layers`: layers that the DLA does not take one by one; `messages`: TensorRT's log as (E, W, I or V; text).
     """
 
-    engine: bytes
-    layer_info: Optional[str]
-    scales: Matched
-    layers: Matched
-    gpu_layers: list[str]
-    notes: list[str]
     messages: list[tuple[str, str]]
-    seconds: float
+    engine: bytes = b""
+    layer_info: Optional[str] = None
+    scales: Matched = dataclasses.field(default_factory=Matched)
+    layers: Matched = dataclasses.field(default_factory=Matched)
+    gpu_layers: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    seconds: float = 0.0
 
 
 def build(job: BuildJob, api: Api, verbose: bool = False, progress: bool = False) -> BuildResult:
@@ -129,9 +129,8 @@ class _Build:
         self.job, self.api, self.trt, self.request = job, api, api.trt, job.request
         self.logger = make_logger(api, verbose)
         self.calibrator: Any = None
-        self.notes: list[str] = []
-        self.scales, self.layers = Matched(), Matched()
-        self.gpu_layers: list[str] = []
+        self.made = BuildResult(self.logger.messages)
+        self.notes, self.scales, self.layers = self.made.notes, self.made.scales, self.made.layers
         self.strongly_typed = job.explicit and (job.typed or not api.has_implicit)
 
     def run(self, progress: bool) -> BuildResult:
@@ -159,24 +158,20 @@ class _Build:
             self._set_layer_precisions()
         self._configure_builder()
         if self.request.on_dla:
-            layers = (self.network.get_layer(i) for i in range(self.network.num_layers))
-            self.gpu_layers = [layer.name for layer in layers if not self.config.can_run_on_DLA(layer)]
+            self.made.gpu_layers = [
+                layer.name for layer in self._network_layers() if not self.config.can_run_on_DLA(layer)
+            ]
         with self._progress(progress):
             memory = self.builder.build_serialized_network(self.network, self.config)
         if memory is None:
             raise self._failed("could not build the engine", self._how_to_fix())
-        engine = bytes(memory)
+        made = self.made
+        made.engine = bytes(memory)
         self._after_build()
-        return BuildResult(
-            engine,
-            None if self.request.dla_standalone or self.api.is_rtx else self._layer_info(engine),
-            self.scales,
-            self.layers,
-            self.gpu_layers,
-            self.notes,
-            self.logger.messages,
-            time.monotonic() - started,
-        )
+        if not (self.request.dla_standalone or self.api.is_rtx):
+            made.layer_info = self._layer_info(made.engine)
+        made.seconds = time.monotonic() - started
+        return made
 
     # ---------------------------------------------------------------- the network
 
@@ -246,14 +241,11 @@ class _Build:
             config.engine_capability = self.trt.EngineCapability.DLA_STANDALONE
 
     def _configure_precision(self) -> None:
-        if self.job.precision == "int8":
-            self.config.set_flag(self.api.flag("INT8"))
-        if self.job.precision in ("int8", "fp16"):
-            # also beside INT8: layers without scale would run in FP32, or not at all on a DLA (fact 3.10)
-            self.config.set_flag(self.api.flag("FP16"))
-        if self.job.precision == "int8":
-            # exactly one of the two (fact 2.6)
-            self.config.set_flag(self.api.flag(f"{self.job.constraints.upper()}_PRECISION_CONSTRAINTS"))
+        # FP16 also beside INT8: layers without scale would run in FP32, or not at all on a DLA (fact 3.10);
+        # of obey and prefer exactly one (fact 2.6)
+        int8 = ("INT8", "FP16", f"{self.job.constraints.upper()}_PRECISION_CONSTRAINTS")
+        for name in {"int8": int8, "fp16": ("FP16",), "fp32": ()}[self.job.precision]:
+            self.config.set_flag(self.api.flag(name))
 
     def _profile(self) -> Any:
         inputs = {t.name: tuple(t.shape) for t in self._ends()["input"]}
@@ -375,11 +367,9 @@ class _Build:
 
     def _float_tensors(self) -> Iterator[Any]:
         """Every tensor of the network that can have a range, each once."""
-        tensors = list(self._ends()["input"])
-        for layer in self._network_layers():
-            tensors += [layer.get_output(i) for i in range(layer.num_outputs)]
+        made = (layer.get_output(i) for layer in self._network_layers() for i in range(layer.num_outputs))
         seen = set()
-        for tensor in tensors:
+        for tensor in (*self._ends()["input"], *made):
             if tensor is None or tensor.name in seen or tensor.is_shape_tensor:
                 continue
             # an INT8 input or output was float before its format was set, and needs its range more than any other
@@ -447,7 +437,10 @@ class _Build:
                 "TensorRT did not take the calibration cache and wanted data; translate for this version (--platform)."
             )
         if "not supported on DLA" in text or "GPU fallback" in text:
-            refused = f" The DLA does not take {_some(self.gpu_layers)}." if self.gpu_layers else ""
+            names = self.made.gpu_layers
+            listed = ", ".join(f"'{name}'" for name in names[:5])
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            refused = f" The DLA does not take {listed}{more}." if names else ""
             return f"Add --allow_gpu_fallback, or translate with --dla_rewrites.{refused}"
         if "memory" in text.lower():
             return "Give it more memory: --mem_pools workspace:MIB, and close other programs on the GPU."
@@ -462,11 +455,6 @@ class _Build:
             errors = [words, *(e for e in errors if e not in words)]
         said = " | ".join(errors[-3:]) if errors else "it gives no reason"
         return UserError(f"{self.api.product} {what}: {said.rstrip('.')}.", hint)
-
-
-def _some(names: list[str], limit: int = 5) -> str:
-    listed = ", ".join(f"'{n}'" for n in names[:limit])
-    return listed if len(names) <= limit else f"{listed} and {len(names) - limit} more"
 
 
 # ---------------------------------------------------------------- callbacks, derived from the classes of the TensorRT that is loaded

@@ -1,4 +1,4 @@
-"""The built engine compared with the plan: each planned layer against layer information and build log (fact 3.8, 3.14, 4.3 to 5.13,
+"""The built engine compared with the plan: each planned layer against layer information and build log (facts 3.8 to
 6.3c). A DLA loadable or a Myelin region is one layer `{ForeignNode[first...last]}` whose inside is not reported.
 """
 
@@ -8,10 +8,16 @@ import dataclasses
 import re
 from typing import Any, Container, Iterable, Mapping, Optional, Sequence
 
+import onnx
+
+from qdq_translator.core.formats import engine_rows
+from qdq_translator.core.formats.engine_rows import DISOBEYED, MISSING, ExtraLayer, LayerVerdict, Region
+from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.report_rows import Precision
-from qdq_translator.core.formats.rows import read
+from qdq_translator.core.formats.rows import plain, read
 from qdq_translator.engine.layer_info import FLOATING, EngineLayer, LayerInfo, fused_names
 from qdq_translator.engine.messages import BuildLog
+from qdq_translator.ir.io import load_model
 from qdq_translator.ir.operators import PARTS, VIEWS, WEIGHTED
 from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION, LayerPlan
 
@@ -27,83 +33,40 @@ _INSERTED = ("Reformatting CopyNode", "copied_squeeze_after_", "reshape_before_"
 _QDQ_NAME = re.compile(r"(^|[/_.])(de)?quantize_?linear", re.IGNORECASE)
 
 
-def plan_from_report(report: Mapping[str, Any]) -> list[LayerPlan]:
-    """The rows of `report["plan"]`; [] if there are none."""
-    return [read(LayerPlan, row) for row in report.get("plan") or ()]
-
-
-def with_edges(plan: Iterable[LayerPlan], model: Any) -> list[LayerPlan]:
-    """The plan with all inputs and outputs of the model's nodes, weights included (a report names float activations)."""
-    nodes = {node.name: node for node in model.graph.node}
-    return [
-        dataclasses.replace(layer, inputs=tuple(nodes[layer.name].input), outputs=tuple(nodes[layer.name].output))
-        if layer.name in nodes
-        else layer
-        for layer in plan
-    ]
-
-
-def plan_from_config(config: Mapping[str, Any], model: Any) -> list[LayerPlan]:
-    """A plan if the report has none: `fp16_nodes` in FP16, nodes between tensors with scales in INT8.
-
-    `model`: the stripped ONNX model (its weights are not needed).
-    """
+def planned(files: TranslationFiles) -> list[LayerPlan]:
+    """The plan of a translation, with all inputs and outputs of the nodes, weights included (a report names float
+    activations). Without a report: `fp16_nodes` of the config in FP16, nodes between tensors with scales in INT8."""
+    nodes = list(load_model(files.model, weights=False)[0].graph.node)
+    rows = files.read_report().get("plan") or () if files.report.exists() else ()
+    if rows:
+        named = {node.name: node for node in nodes}
+        return [_with_edges(read(LayerPlan, row), named.get(row["name"])) for row in rows]
+    config = files.read_config()
     scales, high = config.get("int8_tensor_scales", {}), set(config.get("fp16_nodes", ()))
     plan = []
-    for node in model.graph.node:
+    for node in nodes:
         scaled = any(i in scales for i in node.input) and any(o in scales for o in node.output)
-        precision: Precision = FP16 if node.name in high else INT8 if scaled else NO_PRECISION
-        inputs, outputs, listed = tuple(node.input), tuple(node.output), node.name in high
-        plan.append(
-            LayerPlan(node.name, node.op_type, precision=precision, inputs=inputs, outputs=outputs, listed=listed)
-        )
+        listed = node.name in high
+        precision: Precision = FP16 if listed else INT8 if scaled else NO_PRECISION
+        plan.append(_with_edges(LayerPlan(node.name, node.op_type, precision=precision, listed=listed), node))
     return plan
 
 
-OBEYED, DISOBEYED, UNSEEN, DISSOLVED, MISSING, FREE = "obeyed", "disobeyed", "unseen", "dissolved", "missing", "free"
-"""Verdicts: as planned; otherwise; inside a region or without a type; merged into neighbours; nowhere; no plan."""
+def _with_edges(layer: LayerPlan, node: Optional[onnx.NodeProto]) -> LayerPlan:
+    return layer if node is None else dataclasses.replace(layer, inputs=tuple(node.input), outputs=tuple(node.output))
 
 
-@dataclasses.dataclass(frozen=True)
-class LayerVerdict:
-    """A planned layer versus the engine. `actual`: precision, '' if unknown; `device`: 'GPU', 'DLA' or ''."""
-
-    name: str
-    op: str
-    planned: str
-    actual: str
-    verdict: str
-    engine_layer: str = ""
-    device: str = ""
-    why: str = ""
-    macs: int = 0
-    expected: bool = False
-
-    @property
-    def is_disobedience(self) -> bool:
-        """Counts for --strict: a planned INT8 layer that is not or is nowhere, one listed as FP16 that is INT8."""
-        missing = self.verdict == MISSING and self.planned == "int8"
-        return not self.expected and (missing or self.verdict == DISOBEYED)
-
-
-@dataclasses.dataclass(frozen=True)
-class Region:
-    """A `{ForeignNode[...]}`: the planned layers inside, and the precisions at its edges."""
-
-    name: str
-    device: str
-    nodes: tuple[str, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class ExtraLayer:
-    """An engine layer that is not in the model; `change`: 'fp16 -> int8', or 'int8' if only the layout changes."""
-
-    name: str
-    layer_type: str
-    change: str
+OBEYED, UNSEEN, DISSOLVED, FREE = "obeyed", "unseen", "dissolved", "free"
+"""Further verdicts: as planned; inside a region or without a type; merged into neighbours; no plan."""
+_LISTS = (
+    "reformats",
+    "quantizers",
+    "unfused_qdq",
+    "regions",
+    "gpu_fallbacks",
+    "missing_scales",
+    "unmatched_precisions",
+)
 
 
 @dataclasses.dataclass
@@ -115,7 +78,7 @@ class EngineCheck:
     quantizers: list[ExtraLayer]
     unfused_qdq: list[ExtraLayer]
     regions: list[Region]
-    gpu_fallbacks: list[tuple[str, str]]
+    gpu_fallbacks: list[engine_rows.Fallback]
     missing_scales: list[str]
     cache_rejected: bool
     unmatched_precisions: list[str]
@@ -132,26 +95,21 @@ class EngineCheck:
     def obeys(self) -> bool:
         return not (self.disobediences or self.cache_rejected or self.unmatched_precisions)
 
-    def summary(self) -> dict[str, Any]:
-        """Counts, JSON types only."""
-        return {
-            "obeys": self.obeys,
-            "engine_layers": self.engine_layers,
-            "int8": {v: self.count("int8", v) for v in (OBEYED, DISOBEYED, UNSEEN, DISSOLVED, MISSING)},
-            "disobediences": len(self.disobediences),
-            **{name: len(getattr(self, name)) for name in ("reformats", "quantizers", "unfused_qdq")},
-            "dla_subgraphs": sum(r.device == "DLA" for r in self.regions),
-            **{name: len(getattr(self, name)) for name in ("gpu_fallbacks", "missing_scales", "unmatched_precisions")},
-            "cache_rejected": self.cache_rejected,
-        }
+    def summary(self) -> engine_rows.CheckSummary:
+        return engine_rows.CheckSummary(
+            obeys=self.obeys,
+            engine_layers=self.engine_layers,
+            int8={v: self.count("int8", v) for v in (OBEYED, DISOBEYED, UNSEEN, DISSOLVED, MISSING)},
+            disobediences=len(self.disobediences),
+            dla_subgraphs=sum(r.device == "DLA" for r in self.regions),
+            cache_rejected=self.cache_rejected,
+            **{name: len(getattr(self, name)) for name in _LISTS if name != "regions"},
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
-        found = {"summary": self.summary(), "layers": [dataclasses.asdict(v) for v in self.verdicts]}
-        for name in ("reformats", "quantizers", "unfused_qdq", "regions"):
-            found[name] = [dataclasses.asdict(row) for row in getattr(self, name)]
-        found["gpu_fallbacks"] = [{"layer": layer, "cause": cause} for layer, cause in self.gpu_fallbacks]
-        return {**found, **{name: getattr(self, name) for name in ("missing_scales", "unmatched_precisions")}}
+        lists = {name: plain(getattr(self, name)) for name in _LISTS}
+        return {"summary": plain(self.summary()), "layers": plain(self.verdicts), **lists}
 
 
 class _Graph:
@@ -215,41 +173,26 @@ def check_engine(
     for layer, cause in log.fallbacks:
         causes[layer] = f"{causes[layer]} {cause}" if layer in causes else cause
     high_edges = {node for region in regions if region.device == "DLA" for node in _high_edges(graph, region)}
-    verdicts = [
-        _verdict(layer, found.get(index), devices, index in high_edges, log.missing_scales)
-        for index, layer in enumerate(plan)
-    ]
-    fallbacks = [
-        (v.name, causes.get(v.name, ""))
-        for v in verdicts
-        if on_dla and v.device == "GPU" and v.verdict not in (DISSOLVED, MISSING)
-    ]
-    listed = {name for name, _ in fallbacks}
-    fallbacks += [(layer, cause) for layer, cause in causes.items() if layer not in listed]
-    unmatched = [n for n in layer_precisions if n not in log.set_precisions] if log.set_precisions else []
-    reformats, quantizers, unfused = extras
+    scales = log.missing_scales
+    verdicts = [_verdict(row, found.get(at), devices, at in high_edges, scales) for at, row in enumerate(plan)]
+    on_gpu = (v.name for v in verdicts if v.device == "GPU" and v.verdict not in (DISSOLVED, MISSING))
+    fallen = dict.fromkeys((*(on_gpu if on_dla else ()), *causes))
     return EngineCheck(
-        verdicts,
-        reformats,
-        quantizers,
-        unfused,
-        regions,
-        fallbacks,
-        list(log.missing_scales),
-        log.cache_rejected,
-        unmatched,
-        len(info.layers),
+        verdicts=verdicts,
+        regions=regions,
+        gpu_fallbacks=[engine_rows.Fallback(name, causes.get(name, "")) for name in fallen],
+        missing_scales=list(scales),
+        cache_rejected=log.cache_rejected,
+        unmatched_precisions=[n for n in layer_precisions if log.set_precisions and n not in log.set_precisions],
+        engine_layers=len(info.layers),
+        **extras,
     )
 
 
-def _attribute(
-    graph: _Graph, info: LayerInfo
-) -> tuple[dict[int, EngineLayer], tuple[list[ExtraLayer], list[ExtraLayer], list[ExtraLayer]]]:
-    """Plan position -> the engine layer that computes it, and the layers that TensorRT put in or left standing."""
+def _attribute(graph: _Graph, info: LayerInfo) -> tuple[dict[int, EngineLayer], dict[str, list[ExtraLayer]]]:
+    """Plan position -> the engine layer that computes it, and by kind the layers that TensorRT put in or left standing."""
     found: dict[int, EngineLayer] = {}
-    reformats: list[ExtraLayer] = []
-    quantizers: list[ExtraLayer] = []
-    unfused: list[ExtraLayer] = []
+    extras: dict[str, list[ExtraLayer]] = {"reformats": [], "quantizers": [], "unfused_qdq": []}
     for layer in info.layers:
         if layer.region and not layer.metadata:
             continue
@@ -257,25 +200,22 @@ def _attribute(
         if not names and not layer.name.startswith(_INSERTED):
             names = fused_names(layer.name, graph.position)
         nodes = {n for n in (graph.position.get(_own_name(name, graph.position)) for name in names) if n is not None}
-        changes = _change(layer)
-        if not nodes and (layer.origin == "QDQ" or (names and all(map(_QDQ_NAME.search, names)))):
-            unfused.append(ExtraLayer(layer.name, layer.layer_type, changes))
-        elif not nodes and layer.layer_type.lower() == "scale":
-            quantizers.append(ExtraLayer(layer.name, layer.layer_type, changes))
-        elif not nodes and (layer.layer_type.lower() in ("reformat", "copy") or layer.origin in ("REFORMAT", "CAST")):
-            requantizes = "int8" in changes and "->" in changes
-            (quantizers if requantizes else reformats).append(ExtraLayer(layer.name, layer.layer_type, changes))
+        change, kind, moved = _change(layer), "", layer.layer_type.lower()
+        if layer.origin == "QDQ" or (names and all(map(_QDQ_NAME.search, names))):
+            kind = "unfused_qdq"
+        elif moved == "scale" or moved in ("reformat", "copy") or layer.origin in ("REFORMAT", "CAST"):
+            kind = "quantizers" if moved == "scale" or ("int8" in change and "->" in change) else "reformats"
+        if kind and not nodes:
+            extras[kind].append(ExtraLayer(layer.name, layer.layer_type, change))
         for node in nodes:
             if node not in found or _rank(layer) > _rank(found[node]):
                 found[node] = layer
-    return found, (reformats, quantizers, unfused)
+    return found, extras
 
 
 def _own_name(name: str, known: Mapping[str, int]) -> str:
     """A node's further layers are called NAME_2, NAME_clone_0 ... (fact 4.3)."""
-    if name in known:
-        return name
-    return re.sub(r"(_clone)?_\d+$", "", name)
+    return name if name in known else re.sub(r"(_clone)?_\d+$", "", name)
 
 
 def _rank(layer: EngineLayer) -> int:
@@ -416,40 +356,32 @@ def _high_edges(graph: _Graph, region: Region) -> set[int]:
 # ---------------------------------------------------------------- beside the plan, layer by layer
 
 
-def engine_truth(check: EngineCheck, info: LayerInfo, times: Mapping[str, float]) -> dict[str, Any]:
-    """JSON types only. times: layer of the engine -> milliseconds (`board.read_profile`), {} without a profile.
-
-    `layers`: one row a planned layer. `format`: of inputs and outputs, in TensorRT's words. The time of a layer of the engine is in the
-    row of the first planned layer that it computes, the others have `null` and the same `engine_layer`. `disagreements`: names of the
-    layers that run against the plan. `unmatched`: layers of the engine that compute no planned one. `missing`: planned, nowhere.
-    """
+def engine_truth(check: EngineCheck, info: LayerInfo, times: Mapping[str, float]) -> engine_rows.Engine:
+    """times: layer of the engine -> milliseconds (`board.read_profile`), {} without a profile."""
     engine = {layer.name: layer for layer in info.layers}
     members: dict[str, list[str]] = {}
     for verdict in check.verdicts:
         if verdict.engine_layer:
             members.setdefault(verdict.engine_layer, []).append(verdict.name)
     rows = []
-    for verdict in check.verdicts:
-        layer, with_ = engine.get(verdict.engine_layer), members.get(verdict.engine_layer, [verdict.name])
-        row = {
-            key: getattr(verdict, key)
-            for key in ("name", "op", "planned", "actual", "verdict", "engine_layer", "device", "why")
-        }
-        row["against"] = verdict.is_disobedience
-        row["format"] = _formats(layer) if layer is not None else ""
-        row["fused_with"] = [name for name in with_ if name != verdict.name]
-        row["milliseconds"] = times.get(verdict.engine_layer) if with_[0] == verdict.name else None
-        rows.append(row)
-    return {
-        "summary": check.summary(),
-        "milliseconds": sum(times.values()) if times else None,
-        "layers": rows,
-        "disagreements": [verdict.name for verdict in check.disobediences],
-        "unmatched": _unmatched(check, info, members, times),
-        "missing": [v.name for v in check.verdicts if v.verdict == MISSING and v.planned != FREE],
-        "unfused_qdq": [dataclasses.asdict(layer) for layer in check.unfused_qdq],
-        "gpu_fallbacks": [{"layer": layer, "cause": cause} for layer, cause in check.gpu_fallbacks],
-    }
+    for row in check.verdicts:
+        layer, fused = engine.get(row.engine_layer), members.get(row.engine_layer, [row.name])
+        about = (row.name, row.op, row.planned, row.actual, row.verdict, row.engine_layer, row.device, row.why)
+        others = tuple(name for name in fused if name != row.name)
+        time = times.get(row.engine_layer) if fused[0] == row.name else None
+        rows.append(
+            engine_rows.BuiltLayer(*about, row.is_disobedience, "" if layer is None else _formats(layer), others, time)
+        )
+    return engine_rows.Engine(
+        summary=check.summary(),
+        milliseconds=sum(times.values()) if times else None,
+        layers=tuple(rows),
+        disagreements=tuple(verdict.name for verdict in check.disobediences),
+        unmatched=tuple(_unmatched(check, info, members, times)),
+        missing=tuple(v.name for v in check.verdicts if v.verdict == MISSING and v.planned != FREE),
+        unfused_qdq=tuple(check.unfused_qdq),
+        gpu_fallbacks=tuple(check.gpu_fallbacks),
+    )
 
 
 def _formats(layer: EngineLayer) -> str:
@@ -460,8 +392,8 @@ def _formats(layer: EngineLayer) -> str:
 
 def _unmatched(
     check: EngineCheck, info: LayerInfo, members: Mapping[str, Sequence[str]], times: Mapping[str, float]
-) -> list[dict[str, Any]]:
-    """Layers of the engine without a planned one, the slowest first, and rows of the profile that the engine does not name."""
+) -> list[engine_rows.Unmatched]:
+    """Layers of the engine without a planned one, the slowest first, and rows that only the profile has."""
     kinds = (
         ("reformat", check.reformats),
         ("to or from INT8", check.quantizers),
@@ -471,12 +403,12 @@ def _unmatched(
     types = {layer.name: layer.layer_type for layer in info.layers}
     names = [name for name in dict.fromkeys((*types, *times)) if name not in members]
     rows = [
-        {
-            "name": name,
-            "layer_type": types.get(name, ""),
-            "what": what.get(name, "computes no layer of the plan" if name in types else "in the profile only"),
-            "milliseconds": times.get(name),
-        }
+        engine_rows.Unmatched(
+            name,
+            types.get(name, ""),
+            what.get(name, "computes no layer of the plan" if name in types else "in the profile only"),
+            times.get(name),
+        )
         for name in names
     ]
-    return sorted(rows, key=lambda row: -(row["milliseconds"] or 0.0))
+    return sorted(rows, key=lambda row: -(row.milliseconds or 0.0))

@@ -8,26 +8,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Mapping
 
 from qdq_translator.core.disk import read_text
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.schemas import LAYER_INFO, parse_json
 
-_TYPE_WORDS = {
-    "int8": "int8",
-    "fp16": "fp16",
-    "half": "fp16",
-    "fp32": "fp32",
-    "float": "fp32",
-    "bf16": "bf16",
-    "bfloat16": "bf16",
-    "fp8": "fp8",
-    "int32": "int32",
-    "int64": "int64",
-    "bool": "bool",
-    "uint8": "uint8",
-}
+_TYPES = ("int8", "fp16", "fp32", "bf16", "fp8", "int32", "int64", "bool", "uint8")
+_TYPE_WORDS = dict(zip(_TYPES, _TYPES), half="fp16", float="fp32", bfloat16="bf16")
 _TYPE = re.compile(r"\b(" + "|".join(_TYPE_WORDS) + r")\b", re.IGNORECASE)
 FLOATING = ("int8", "fp16", "fp32", "bf16", "fp8")
 """Precisions of layers that compute with real numbers; the rest is shape arithmetic."""
@@ -98,10 +86,9 @@ class EngineLayer:
 
 @dataclass(frozen=True)
 class LayerInfo:
-    """The layers of an engine in its order, and the names of its inputs and outputs."""
+    """The layers of an engine in its order."""
 
     layers: tuple[EngineLayer, ...]
-    bindings: tuple[str, ...]
 
 
 def read_layer_info(path: Path) -> LayerInfo:
@@ -123,11 +110,7 @@ def parse_layer_info(text: str, origin: str = "The layer information") -> LayerI
             f"{origin} contains only layer names, no precisions.",
             "Build the engine again with --profilingVerbosity=detailed (it is fixed at build time) and export again.",
         )
-    bindings: Sequence[Any] = ()
-    if isinstance(content, dict):
-        bindings = content.get("Bindings") or content.get("I/O Tensors") or ()
-    names = (b.get("Name", "") if isinstance(b, dict) else str(b) for b in bindings)
-    return LayerInfo(tuple(_layer(row) for row in rows), tuple(names))
+    return LayerInfo(tuple(_layer(row) for row in rows))
 
 
 def _layer(row: Mapping[str, Any]) -> EngineLayer:
@@ -153,55 +136,30 @@ def _layer(row: Mapping[str, Any]) -> EngineLayer:
     )
 
 
-def _split_top(text: str, separator: str) -> list[str]:
-    """Splits outside of parentheses; parentheses that do not balance are text."""
-    parts, depth, start, index = [], 0, 0, 0
-    while index < len(text):
-        if text[index] == "(":
-            depth += 1
-        elif text[index] == ")":
-            depth = max(0, depth - 1)
-        elif not depth and text.startswith(separator, index):
-            parts.append(text[start:index])
-            index += len(separator)
-            start = index
-            continue
-        index += 1
-    return [*parts, text[start:]]
-
-
 def fused_names(text: str, known: Mapping[str, Any]) -> list[str]:
     """'w + Conv_1 + PWN(Sigmoid_2, Mul_3)' -> its parts. A part that is a `known` name is not split."""
     if text in known:
         return [text]
     wrapped = re.fullmatch(r"\w*PWN\((.*)\)", text, re.DOTALL)
-    if wrapped and not _balanced(wrapped[1]):
-        wrapped = None  # 'PWN(a) + Conv + PWN(b)'
-    inner = wrapped[1] if wrapped else text
-    separators = (", ", " + ") if wrapped else (" + ",)
-    for separator in separators:
-        pieces = inner.split(separator) if separator == " + " and not wrapped else _split_top(inner, separator)
-        joined = list(_joined(pieces, separator, known))
-        if len(joined) > 1:
-            return [name for piece in joined for name in fused_names(piece, known)]
-    return fused_names(inner, known) if wrapped else [text]
+    if wrapped and _balanced(wrapped[1]):  # not 'PWN(a) + Conv + PWN(b)'
+        return [name for piece in _pieces(wrapped[1], r", | \+ ", known, "") for name in fused_names(piece, known)]
+    pieces = _pieces(text, r" \+ ", known, r"\w*PWN\(")
+    return pieces if len(pieces) == 1 else [name for piece in pieces for name in fused_names(piece, known)]
 
 
-def _joined(pieces: list[str], separator: str, known: Mapping[str, Any]) -> Iterator[str]:
-    """Rejoin pieces that form one name, or one pair of parentheses."""
-    index = 0
-    while index < len(pieces):
-        stop = index + 1
-        for end in range(min(len(pieces), index + 8), index + 1, -1):
-            if separator.join(pieces[index:end]) in known:
-                stop = end
-                break
-        else:
-            if re.match(r"\w*PWN\(", pieces[index]):
-                while stop < len(pieces) and (text := separator.join(pieces[index:stop])).count("(") > text.count(")"):
-                    stop += 1
-        yield separator.join(pieces[index:stop])
-        index = stop
+def _pieces(text: str, separator: str, known: Mapping[str, Any], nested: str) -> list[str]:
+    """The text between separators, except those inside of known names, and of parentheses in what begins with `nested`."""
+    ends = [*(match.span() for match in re.finditer(separator, text)), (len(text), len(text))]
+    found, start, index = [], 0, 0
+    while index < len(ends):
+        longer = range(min(len(ends), index + 8) - 1, index, -1)
+        stop = next((end for end in longer if text[start : ends[end][0]] in known), index)
+        if stop == index and re.match(nested, text[start:]):
+            while stop + 1 < len(ends) and (piece := text[start : ends[stop][0]]).count("(") > piece.count(")"):
+                stop += 1
+        found.append(text[start : ends[stop][0]])
+        start, index = ends[stop][1], stop + 1
+    return found
 
 
 def _balanced(text: str) -> bool:

@@ -1,7 +1,7 @@
 """TensorRT and DLA components of this machine, read from files and package metadata; nothing is imported or run.
 
-Sources: `/etc/nv_tegra_release` and the JetPack release pages (L4T numbers), the fallback conditions of the TensorRT documentation
-(dla-runtime-configuration), and public threads named in the rows.
+Sources: `/etc/nv_tegra_release` and the JetPack release pages (L4T numbers), the fallback conditions of the TensorRT
+documentation (dla-runtime-configuration), and public threads named in the rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Finding:
 
 
 def examine(root: Path = Path("/"), path: str = "", versions: Optional[dict[str, str]] = None) -> list[Finding]:
-    """root: of the file system. path: the search path for programs. versions: installed Python packages (default: as installed)."""
+    """root: of the file system. path: the search path for programs. versions: of Python packages (default: installed)."""
     packages = _installed() if versions is None else versions
     board = _text(root / "proc/device-tree/model").strip("\0\n ")
     findings = [*_platform(root, board), *_tensorrt(root, packages), *_trtexec(root, path)]
@@ -93,7 +93,8 @@ def _tensorrt(root: Path, packages: dict[str, str]) -> Iterator[Finding]:
         return
     remedy = ""
     if expected and module.split(".")[:2] != expected.split(".")[:2]:
-        remedy = f"{name} has {expected}: remove the package that pip installed; an engine runs only on the version that built it."
+        only = "an engine runs only on the version that built it"
+        remedy = f"{name} has {expected}: remove the package that pip installed; {only}."
     elif int(module.split(".")[0]) >= 11:
         remedy = "11 has no implicit INT8: use the Q/DQ form ('qdq-translator explicit')."
     yield Finding("TensorRT for Python", PROBLEM if remedy else OK, module, remedy)

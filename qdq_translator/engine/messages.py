@@ -28,7 +28,7 @@ _PREFIX = re.compile(
     r"^(?:\s*(?:\[(?!DlaLayer\]|GpuLayer\])[^\[\]]{1,80}\]:?|(?:WARNING|ERROR|INFO|VERBOSE):"
     r"|\d+:\d\d:\d\d\.\d+\s[^\]]*\]:|\d{4}-\d\d-\d\d [\d:.,]+))*\s*(?:- ?)?(?:\d+: )?"
 )
-"""Time stamps, severities and the places in TensorRT's source, as trtexec, Python, DeepStream, ONNX Runtime and PyTorch print them."""
+"""Time stamps, severities and places in TensorRT's source, of trtexec, Python, DeepStream, ONNX Runtime and PyTorch."""
 _PROBLEM = re.compile(r"\[[WEF]\]|\[[WEF]:|\b(?:WARNING|ERROR|Error\[)")
 _WRITERS = ("TRT", "TensorRT", "trtexec", "nvinfer", "NvDsInfer", "DLA", "cudla", "cuDLA")
 _FALLBACK, _SCALE, _CACHE_REJECTED = "fallback", "scale", "cache-mismatch"
@@ -36,8 +36,8 @@ _FALLBACK, _SCALE, _CACHE_REJECTED = "fallback", "scale", "cache-mismatch"
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """A row. `kind`: fallback, scale, cache, build, format, memory, engine, parser, board, note (harmless) or consequence (of an
-    earlier line). `status`: maintainer, documented, measured, user report or inferred."""
+    """A row. `kind`: fallback, scale, cache, build, format, memory, engine, parser, board, note (harmless) or
+    consequence (of an earlier line). `status`: maintainer, documented, measured, user report or inferred."""
 
     id: str
     kind: str
@@ -128,8 +128,8 @@ class Occurrences:
 
 @dataclass
 class BuildLog:
-    """A build log. `dla`, `gpu`: layers by device; `set_precisions`: layer -> precision (10.x); `fallbacks`: (layer, TensorRT's sentence);
-    `found`: id -> occurrences of known messages; `unknown`: first warnings and errors that no row explains, `unknown_count` of them."""
+    """A build log. `dla`, `gpu`: layers by device; `set_precisions`: layer -> precision (10.x); `fallbacks`: (layer,
+    sentence); `found`: id -> occurrences of known messages; `unknown`: the first of `unknown_count` other problems."""
 
     dla: list[str] = field(default_factory=list)
     gpu: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Why a Q or DQ of an explicit engine stayed a layer of its own: the pattern around it in the network, and where the pair belongs.
+"""Why a Q or DQ of an explicit engine did not fuse: the pattern around it, and where the pair belongs.
 
 | pattern | pair belongs |
 | --- | --- |
@@ -17,21 +17,13 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Iterable, Mapping, Optional
+from typing import Iterable, Mapping, Optional
 
 from qdq_translator._version import __version__
+from qdq_translator.core.formats import report_rows
 from qdq_translator.core.formats.calibration_cache import scale_to_hex
-from qdq_translator.core.formats.report_rows import (
-    CacheVersion,
-    End,
-    FoundCauses,
-    LayerPlan,
-    Precision,
-    Report,
-    Rewrites,
-    Source,
-    TensorScale,
-)
+from qdq_translator.core.formats.engine_rows import Unfused
+from qdq_translator.core.formats.report_rows import LayerPlan, Precision
 from qdq_translator.engine.inspector import EngineCheck
 from qdq_translator.ir.constants import is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
@@ -45,25 +37,12 @@ from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION, float_act
 
 
 @dataclasses.dataclass(frozen=True)
-class Unfused:
-    """layer: of the engine; node: the Q or DQ; pattern: what is around it, '' where nothing explains it; cure. tensor: what the pair
-    quantizes. readers: nodes that read the pair."""
-
-    layer: str
-    node: str
-    pattern: str
-    cure: str
-    tensor: str = ""
-    readers: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
 class Explicit:
-    """A network with Q/DQ for strong typing, as it is. report: what the page and the terminal draw; nothing was translated."""
+    """A network with Q/DQ for strong typing, not translated. report: what the page and the terminal draw."""
 
     graph: Graph
     plan: list[LayerPlan]
-    report: Report
+    report: report_rows.Report
 
 
 def read_explicit(path: Path) -> Explicit:
@@ -71,31 +50,45 @@ def read_explicit(path: Path) -> Explicit:
     model, source = load_model(path)
     graph = Graph.from_model(model)
     types, plan = TensorTypes(graph), plan_of(graph)
-    scales: list[TensorScale] = []
+    scales: list[report_rows.TensorScale] = []
     for node in graph.nodes:
         value = graph.scalar(node.inputs[1]) if is_quantize(node) else None
         if value is not None and node.inputs[0] not in graph.initializers:
-            scales.append(TensorScale(node.inputs[0], value, scale_to_hex(value), True, "Q1", node.name))
+            scales.append(report_rows.TensorScale(node.inputs[0], value, scale_to_hex(value), True, "Q1", node.name))
     tensors = {*graph.inputs, *(name for row in plan for name in row.outputs)}
     rows = [dataclasses.replace(row, inputs=tuple(n for n in row.inputs if n in tensors)) for row in plan]
-    ends: list[tuple[End, ...]] = []
-    for names in (graph.inputs, graph.outputs):
-        found = ((name, types.shape(name), types.is_float(name)) for name in names)
-        ends.append(tuple(End(name, shape and tuple(shape), real, None, None, None) for name, shape, real in found))
-    empty: Any = dict.fromkeys(("shared_ranges", "conflicts", "weights", "diagnostics"), ())
-    empty.update({name: {} for name in ("options", "nodes_in_your_model", "automatic_scales")})
-    report = Report(
-        **dict(empty, dla=None, cost=None, parts=None, assumption="", schema_version=3, target="gpu", model=path.stem),
+
+    def ends(names: Iterable[str]) -> tuple[report_rows.End, ...]:
+        shapes = ((name, types.shape(name)) for name in names)
+        return tuple(
+            report_rows.End(n, dims and tuple(dims), types.is_float(n), None, None, None) for n, dims in shapes
+        )
+
+    report = report_rows.Report(
+        schema_version=3,
         generator=f"qdq-translator {__version__}",
-        source=Source(source.file, source.sha256),
-        cache_version=CacheVersion("", ""),
+        model=path.stem,
+        source=report_rows.Source(source.file, source.sha256),
+        assumption="",
+        target="gpu",
+        options={},
+        cache_version=report_rows.CacheVersion("", ""),
         coverage=coverage(rows),
-        inputs=ends[0],
-        outputs=ends[1],
-        root_causes=FoundCauses([], [], []),
+        inputs=ends(graph.inputs),
+        outputs=ends(graph.outputs),
+        root_causes=report_rows.FoundCauses([], [], []),
         plan=tuple(rows),
-        dla_rewrites=Rewrites((), {}, {}, ()),
+        nodes_in_your_model={},
+        dla=None,
+        cost=None,
+        parts=None,
+        dla_rewrites=report_rows.Rewrites((), {}, {}, ()),
+        shared_ranges=(),
         scales=tuple({row.tensor: row for row in scales}.values()),
+        automatic_scales={},
+        conflicts=(),
+        weights=(),
+        diagnostics=(),
     )
     return Explicit(graph, plan, report)
 
@@ -145,36 +138,27 @@ def _reason(precision: Precision, bare: list[str], quantized: list[str]) -> str:
     return f"'{bare[0]}' has no Q/DQ pair, '{quantized[0]}' has one" if quantized else f"'{bare[0]}' has no Q/DQ pair"
 
 
-def explain_unfused(graph: Graph, check: EngineCheck) -> list[Unfused]:
-    """One row a layer of `check.unfused_qdq`, in its order."""
+def explain_unfused(graph: Graph, check: EngineCheck, times: Mapping[str, float] = {}) -> list[Unfused]:
+    """One row a layer of `check.unfused_qdq`, in its order. times: layer of the engine -> milliseconds."""
     nodes = {node.name: node for node in graph.nodes if is_quantize(node) or is_dequantize(node)}
     found = []
     for layer in check.unfused_qdq:
-        names = [part for part in layer.name.split(" + ") if part in nodes]
-        node = nodes[names[0]] if names else None
-        pattern, cure = _pattern(graph, node) if node is not None else ("", "")
-        tensor, readers = _around(graph, node) if node is not None else ("", ())
-        found.append(Unfused(layer.name, names[0] if names else "", pattern, cure, tensor, readers))
+        node = next((nodes[part] for part in layer.name.split(" + ") if part in nodes), None)
+        about: tuple[str, str, str, str, tuple[str, ...]] = ("", "", "", "", ())
+        if node is not None:
+            quantizer, dequantizer = _pair(graph, node)
+            readers = graph.consumers(dequantizer.outputs[0]) if dequantizer is not None else []
+            names, tensor = tuple(reader.name for reader in readers), (quantizer or node).inputs[0]
+            about = (node.name, *_pattern(graph, quantizer, dequantizer, readers), tensor, names)
+        found.append(Unfused(layer.name, *about, times.get(layer.name)))
     return found
 
 
-def unfused_rows(rows: Iterable[Unfused], times: Mapping[str, float]) -> list[dict[str, Any]]:
-    """JSON types only, with the milliseconds of each layer of the engine (None without a profile)."""
-    return [
-        {**dataclasses.asdict(row), "readers": list(row.readers), "milliseconds": times.get(row.layer)} for row in rows
-    ]
-
-
-def _around(graph: Graph, node: Node) -> tuple[str, tuple[str, ...]]:
-    quantizer, dequantizer = _pair(graph, node)
-    first = quantizer or node
-    return first.inputs[0], tuple(r.name for r in graph.consumers(dequantizer.outputs[0])) if dequantizer else ()
-
-
-def _pattern(graph: Graph, node: Node) -> tuple[str, str]:
-    quantizer, dequantizer = _pair(graph, node)
+def _pattern(
+    graph: Graph, quantizer: Optional[Node], dequantizer: Optional[Node], behind: list[Node]
+) -> tuple[str, str]:
+    """What is around a pair, and where it belongs; '' if nothing explains it. behind: the readers of the pair."""
     before = graph.producer.get(quantizer.inputs[0]) if quantizer is not None else None
-    behind = graph.consumers(dequantizer.outputs[0]) if dequantizer is not None else []
     moved = next((reader for reader in behind if reader.is_op(*MOVES)), None)
     if moved is not None:
         return f"a DQ in front of {moved.op_type} '{moved.name}'", f"Put the pair behind '{moved.name}'."
@@ -200,12 +184,11 @@ def _pattern(graph: Graph, node: Node) -> tuple[str, str]:
         )
     if dequantizer is not None and dequantizer.outputs[0] in graph.outputs:
         return f"the pair of the graph output '{dequantizer.outputs[0]}'", "Leave it out, or make the output INT8."
-    bare_reader = (
-        next((r for r in graph.consumers(quantizer.inputs[0]) if not is_quantize(r)), None) if quantizer else None
-    )
-    if quantizer is not None and bare_reader is not None:
-        where = f"{bare_reader.op_type} '{bare_reader.name}'"
-        return f"{where} reads '{quantizer.inputs[0]}' without a pair", f"Let '{bare_reader.name}' read a pair too."
+    beside = graph.consumers(quantizer.inputs[0]) if quantizer is not None else []
+    for reader in beside:
+        if quantizer is not None and not is_quantize(reader):
+            where = f"{reader.op_type} '{reader.name}' reads '{quantizer.inputs[0]}' without a pair"
+            return where, f"Let '{reader.name}' read a pair too."
     bare = [name for name in _operands(before) if not _fits(graph, name)] if before is not None else []
     if before is not None and bare:
         return f"behind {before.op_type} '{before.name}', which reads no pair", f"Put a pair on '{bare[0]}'."

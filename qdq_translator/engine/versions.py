@@ -50,24 +50,16 @@ def load(engine: str = "tensorrt", explicit: bool = False) -> Api:
 
     Raises MissingDependency if it is missing or does not load, UserError for versions without implicit INT8.
     """
+    name, remedy = "tensorrt", how_to_install()
     if engine == "rtx":
-        try:
-            return Api(importlib.import_module("tensorrt_rtx_bindings.tensorrt_rtx"), explicit)
-        except (ImportError, OSError) as error:
-            raise MissingDependency(
-                f"TensorRT-RTX does not load: {error}.",
-                "python -m pip install --no-deps tensorrt-rtx-cu12-libs tensorrt-rtx-cu12-bindings (Linux on x86-64).",
-            ) from error
+        name = "tensorrt_rtx_bindings.tensorrt_rtx"
+        remedy = "python -m pip install --no-deps tensorrt-rtx-cu12-libs tensorrt-rtx-cu12-bindings (Linux on x86-64)."
     try:
-        module = importlib.import_module("tensorrt")
-    except ModuleNotFoundError as error:
-        if error.name != "tensorrt":
-            raise MissingDependency(f"TensorRT does not load: {error}.", how_to_install()) from error
-        raise MissingDependency("TensorRT's Python package is not installed here.", how_to_install()) from error
+        module = importlib.import_module(name)
     except (ImportError, OSError) as error:
-        raise MissingDependency(
-            f"TensorRT's Python package is here but does not load: {error}.", how_to_install()
-        ) from (error)
+        if getattr(error, "name", "") == "tensorrt" and isinstance(error, ModuleNotFoundError):
+            raise MissingDependency("TensorRT's Python package is not installed here.", remedy) from error
+        raise MissingDependency(f"TensorRT{'-RTX' * (engine == 'rtx')} does not load: {error}.", remedy) from error
     return Api(module, explicit)
 
 

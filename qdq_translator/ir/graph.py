@@ -233,6 +233,26 @@ class Graph:
                     value.metadata_props.add(key=key, value=text)
         return model
 
+    def submodel(
+        self,
+        nodes: Iterable[Node],
+        name: str,
+        inputs: Iterable[onnx.ValueInfoProto] = (),
+        outputs: Iterable[onnx.ValueInfoProto] = (),
+    ) -> onnx.ModelProto:
+        """Some of the nodes, with the initializers that they read, as a model of its own."""
+        model = onnx.ModelProto(ir_version=self.ir_version, producer_name=PRODUCER_NAME)
+        for domain, version in self.opsets.items():
+            model.opset_import.add(domain=domain, version=version)
+        nodes, proto = list(nodes), model.graph
+        proto.name = name
+        proto.node.extend(node.to_proto() for node in nodes)
+        read = dict.fromkeys(name for node in nodes for name in node.reads())
+        proto.initializer.extend(to_message(self.initializers[n]) for n in read if n in self.initializers)
+        proto.input.extend(inputs)
+        proto.output.extend(outputs)
+        return model
+
     # ---------------------------------------------------------------- nodes
 
     @property

@@ -26,7 +26,15 @@ from typing import Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.operators import CLAMPS, ELEMENTWISE, PARTS, VIEWS, WEIGHT_INPUTS, output_channels
+from qdq_translator.ir.operators import (
+    CLAMPS,
+    ELEMENTWISE,
+    PARTS,
+    VIEWS,
+    WEIGHT_INPUTS,
+    OutputChannels,
+    output_channels,
+)
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.planning.placement import Placement, place
 from qdq_translator.planning.translation import Translated
@@ -49,9 +57,9 @@ Grid = Tuple[float, Optional[int]]
 
 @dataclass
 class Placed:
-    """The network with its pairs, all in float32. scales: initializer -> the float32 scales of a pair or weight. pairs: tensor
-    -> its scale. zero_points: those of them that are uint8. weights: weight -> nodes that read it in INT8. fused: tensor with a scale and without a pair -> why. int8: nodes
-    that compute in INT8."""
+    """The network with its pairs, all in float32. scales: initializer -> the float32 scales of a pair or weight. pairs:
+    tensor -> its scale. zero_points: those of them that are uint8. weights: weight -> nodes that read it in INT8.
+    fused: tensor with a scale and without a pair -> why. int8: nodes that compute in INT8."""
 
     graph: Graph
     scales: dict[str, np.ndarray]
@@ -79,7 +87,7 @@ def place_pairs(translated: Translated, graph: Graph) -> Placed:
 
 
 def _with_one_scale(translated: Translated) -> frozenset[str]:
-    """Layers that the DLA would run in FP16 only because their branches have different scales, which rule 1 gives one."""
+    """Layers in FP16 on the DLA only because their branches have different scales, which rule 1 gives one."""
     verdicts = translated.dla.layers if translated.dla is not None else ()
     return frozenset(
         v.name
@@ -177,8 +185,8 @@ class _Work:
         return target
 
     def _shared(self, grid: Grid, readers: Sequence[Node]) -> dict[str, Grid]:
-        """On a DLA: reader that needs another scale than the tensor's own, because its inputs share one -> that scale. Branches of
-        a sum with different zero points have none."""
+        """On a DLA: reader that needs another scale than the tensor's own, because its inputs share one -> that scale.
+        Branches of a sum with different zero points have none."""
         found = {}
         for reader in readers if self.for_dla else ():
             wanted = grid
@@ -259,13 +267,14 @@ def quantized_weight(
 
     Uses the trained quantized values if they are known and one scale per channel reproduces the weight (relative error
     1e-5 of the channel's largest); else TensorRT's rule `max|w| / 127` (fact 5.2). Channels of zeros have scale 1."""
-    rows = (
-        values.reshape(1, -1) if axis is None else np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
-    ).astype(np.float32)
-    codes = None
+    channels = OutputChannels(axis) if axis is not None else None
+
+    def by_row(tensor: np.ndarray) -> np.ndarray:
+        return tensor.reshape(1, -1) if channels is None else channels.rows(tensor)
+
+    rows, codes = by_row(values).astype(np.float32), None
     if trained is not None and trained.codes is not None and tuple(trained.codes.dims) == values.shape:
-        known = trained.codes.array()
-        codes = known.reshape(1, -1) if axis is None else np.moveaxis(known, axis, 0).reshape(rows.shape)
+        codes = by_row(trained.codes.array())
     scale = None if codes is None else _trained_scales(rows, codes)
     if scale is None or codes is None:
         scale = weight_scales(rows, 0)
@@ -274,10 +283,9 @@ def quantized_weight(
         codes = codes * np.sign(scale)[:, None]
         scale = np.abs(scale)
     codes = codes.astype(np.int8)
-    if axis is None:
+    if channels is None:
         return codes.reshape(values.shape), scale.reshape(())
-    moved = tuple(np.delete(values.shape, axis))
-    return np.ascontiguousarray(np.moveaxis(codes.reshape(values.shape[axis], *moved), 0, axis)), scale
+    return np.ascontiguousarray(channels.unrolled(codes, values.shape)), scale
 
 
 def _trained_scales(rows: np.ndarray, codes: np.ndarray) -> Optional[np.ndarray]:

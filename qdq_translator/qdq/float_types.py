@@ -29,7 +29,7 @@ from qdq_translator.qdq.pairs import SMALLEST_FLOAT16
 FLOAT, HALF, UINT8 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.UINT8
 LARGEST_FLOAT16 = 65504.0
 _NO_BOUND = 1e30
-"""Constants beyond it mean 'no bound' or 'never' (limits of Clip, masks): the largest number of float16 means the same."""
+"""Constants beyond it mean 'no bound' or 'never' (limits of Clip, masks), as does the largest number of float16."""
 _MUCH = 8
 _WIDE = "tensor(float)"
 _NARROW = "tensor(float16)"
@@ -57,15 +57,14 @@ def below_float16(placed: Placed) -> list[str]:
 
 
 def needs_float32(placed: Placed) -> list[str]:
-    """Those of them that a floor would spoil: of an activation, and of a weight whose largest channel is small too. Else a channel
-    gets errors of 3.1e-05 at most, as much as float16 has for a weight of 0.06."""
+    """Those of them that a floor would spoil: of an activation, and of a weight whose largest channel is small too.
+    Else a channel gets errors of 3.1e-05 at most, as much as float16 has for a weight of 0.06."""
     rows = ((name, placed.scales[name]) for name in below_float16(placed))
     return [name for name, values in rows if values.max() > LARGEST_FLOAT16 or values.max() < _MUCH * SMALLEST_FLOAT16]
 
 
 def floor_scales(placed: Placed) -> int:
-    """Scales below the smallest normal float16 number become that number, and weights get the values that belong to it; returns
-    how many."""
+    """Scales below the smallest normal float16 number become that number, with new weights; returns how many."""
     graph, count = placed.graph, 0
     for name in below_float16(placed):
         old = placed.scales[name]
@@ -85,8 +84,8 @@ def floor_scales(placed: Placed) -> int:
 
 
 def beyond_float16(graph: Graph, scales: Mapping[str, float]) -> dict[str, str]:
-    """Node -> why it cannot compute in float16: a constant that overflows or becomes 0, or a tensor whose range (127 times its
-    scale) is beyond 65504."""
+    """Node -> why it cannot compute in float16: a constant that overflows or becomes 0, or a tensor whose range (127
+    times its scale) is beyond 65504."""
     found: dict[str, str] = {}
     reach = {name: 127 * scale for name, scale in scales.items()}
     for node in graph.nodes:  # behind a pair the range is that in front of it

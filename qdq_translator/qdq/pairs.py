@@ -39,7 +39,7 @@ def insert_behind(graph: Graph, source: str, nodes: list[Node]) -> None:
 
 
 def before_output(graph: Graph, name: str) -> str:
-    """The producer of graph output `name` makes another tensor, whose name is returned; all readers of `name` still read it."""
+    """The producer of graph output `name` makes another tensor, whose name is returned; readers of `name` stay."""
     source = graph.unique_name(f"{name}_float")
     graph.rename_output(graph.producer[name], name, source)
     return source
@@ -74,9 +74,9 @@ def with_opset(graph: Graph, wanted: int, why: str) -> Graph:
 
 
 def weight_scales(values: np.ndarray, axis: int) -> np.ndarray:
-    """Scales (C,) along `axis`: `max|w| / 127`, or the neighbouring number that gives the channel's weights back bit for
-    bit (rule 2 of `restore`); 1 for channels of zeros. Float32; float16 for float16 weights whose scales are all normal
-    float16 numbers."""
+    """Scales (C,) along `axis`: `max|w| / 127`, or the neighbouring number that gives the channel's weights back bit
+    for bit (rule 2 of `restore`); 1 for channels of zeros. Float32; float16 for float16 weights whose scales are all
+    normal float16 numbers."""
     rows = OutputChannels(axis).rows(values)
     amax = np.maximum(rows.max(axis=1, initial=0), -rows.min(axis=1, initial=0)).astype(np.float32)
     dtype: np.dtype = np.dtype(np.float32)

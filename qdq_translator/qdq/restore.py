@@ -42,7 +42,6 @@ from qdq_translator.passes.dialects import is_unary_marker
 from qdq_translator.planning.placement import Placement, place
 from qdq_translator.qdq.pairs import SMALLEST_FLOAT16, before_output, insert_behind, pair, weight_scales, with_opset
 from qdq_translator.quantizers.sidecars import check_names
-from qdq_translator.scales.table import Origin, ScaleTable
 
 PER_CHANNEL_OPSET = 13
 FLOAT16_OPSET = 19
@@ -78,7 +77,7 @@ class Restored:
 def restore(
     model: onnx.ModelProto,
     scales: Mapping[str, float],
-    precisions: Optional[Mapping[str, str]] = None,
+    precisions: Mapping[str, str] = {},
     stated: AbstractSet[str] = frozenset(),
 ) -> Restored:
     """Add Q/DQ pairs to a float model, which is consumed. `scales`: tensor -> scale as in a calibration cache;
@@ -87,7 +86,6 @@ def restore(
 
     Raises UserError if the model already has Q/DQ, if no scale fits it, or if its opset cannot be raised.
     """
-    precisions = precisions or {}
     graph = Graph.from_model(model)
     validate(graph)
     graph = with_qdq_opset(graph)
@@ -103,17 +101,9 @@ def restore(
     types = TensorTypes(graph)
     entries = {name: _classify(name, scale, graph, types) for name, scale in scales.items()}
     check_names(scales, graph, "the calibration cache")
-    table = ScaleTable()
-    for name in graph.tensors():
-        if entries.get(name) == USED:
-            table.observe(name, scales[name], Origin("Q1", "", name, "calibration cache"))
-    table.settle("max", Diagnostics())
-    placement = place(graph, types, {n: s.value for n, s in table.items()}, precisions, explicit=True)
-    held = {
-        name: table[name].value
-        for name in graph.tensors()
-        if name in placement.held or (name in stated and entries.get(name) == USED)
-    }
+    used = {name: float(np.float32(scales[name])) for name in graph.tensors() if entries.get(name) == USED}
+    placement = place(graph, types, used, precisions, explicit=True)
+    held = {name: scale for name, scale in used.items() if name in placement.held or name in stated}
     if not held:
         raise UserError(
             "No tensor of the model would get Q/DQ: its scales are unusable, or only layers that stay float read them.",
@@ -123,9 +113,9 @@ def restore(
     for name in graph.tensors():
         if name in held:
             tensors[name] = GIVEN
-        elif name in table and name not in placement.fused:
+        elif name in used and name not in placement.fused:
             tensors[name] = STAYS_FLOAT
-        elif name not in table and types.is_float(name) and not graph.is_constant(name) and name not in graph.outputs:
+        elif name not in used and types.is_float(name) and not graph.is_constant(name) and name not in graph.outputs:
             tensors[name] = WITHOUT_SCALE
     unknown_layers = sorted(set(precisions) - {n.name for n in graph.nodes} - {"*"})
     quantizers = _Quantizers(graph, types)
@@ -182,9 +172,7 @@ class _Quantizers:
         nodes = self._pair(source, target, name, value, None, casts=half and not direct_half)
         insert_behind(graph, source, nodes)
         for reader in readers:
-            for index, read in enumerate(reader.inputs):
-                if read == source:
-                    graph.set_input(reader, index, target)
+            graph.replace_use(reader, source, target)
 
     def weights(self, placement: Placement) -> dict[str, bool]:
         """A pair for every (weight, axis) of an INT8 layer; layers that share a weight share the pair. The result: see

@@ -4,6 +4,7 @@ of a real engine are compared too."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import io
 import os
@@ -18,11 +19,13 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats import polygraphy
 from qdq_translator.core.formats.npz import read_npz
 from qdq_translator.core.formats.schemas import DEVICE_RESULTS, read_json
+from qdq_translator.core.formats.verify_rows import Outputs, Pair
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.ir.graph import Graph
+from qdq_translator.simulate.counterparts import Counterparts
 from qdq_translator.simulate.evaluation import HERE, Evaluation
-from qdq_translator.simulate.implicit import Simulated, copy_model
+from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, noise_of_run
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import Comparison, SlicedComparison, class_scores
 from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Session, folded, same_inputs
@@ -31,85 +34,85 @@ from qdq_translator.simulate.user_metric import UserMetric
 EXPLICIT, SIMULATED, FLOAT = "explicit", "simulated", "float"
 
 
-@dataclasses.dataclass
-class OutputComparison:
-    """pairs: (reference, other) -> output -> Comparison. accuracy: stage -> output -> percent of right labels. metric: stage ->
-    the user's own metric, {} without one."""
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """A translation and the model that it was made from, to be run on the same samples. options: of the simulation.
+    random: the inputs are. float_model, metric: the user's, if given. where: runs the computation."""
 
-    outputs: list[str]
-    pairs: dict[tuple[str, str], dict[str, SlicedComparison]]
-    accuracy: dict[str, dict[str, float]]
-    metric: dict[str, float] = dataclasses.field(default_factory=dict)
+    network: ImplicitNetwork
+    options: SimulationOptions
+    explicit: ExplicitNetwork
+    simulated: Simulated
+    samples: Samples
+    random: bool = False
+    float_model: Optional[onnx.ModelProto] = None
+    metric: Optional[UserMetric] = None
+    progress: Progress = silent
+    where: Evaluation = HERE
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "pairs": [
-                {"reference": a, "other": b, "outputs": {name: c.as_dict() for name, c in rows.items()}}
-                for (a, b), rows in self.pairs.items()
-            ],
-            "accuracy": self.accuracy,
-            "metric": self.metric,
-        }
+    @functools.cached_property
+    def reference(self) -> onnx.ModelProto:
+        """The explicit model, with its constants computed."""
+        return folded(self.explicit.model)
+
+    @functools.cached_property
+    def names(self) -> Counterparts:
+        return Counterparts(Graph.from_model(copy_model(self.network.model)), self.explicit)
 
 
 def compare_outputs(
-    explicit: ExplicitNetwork,
-    simulated: Simulated,
-    samples: Samples,
-    float_model: Optional[onnx.ModelProto] = None,
-    device: Optional[DeviceResults] = None,
-    progress: Progress = silent,
-    others: Mapping[str, Simulated] = {},
-    metric: Optional[UserMetric] = None,
-    where: Evaluation = HERE,
-) -> OutputComparison:
-    """Runs every stage on every sample. others: stage -> the simulation at the other end of a hypothesis.
+    setup: Setup, device: Optional[DeviceResults] = None, others: Mapping[str, Simulated] = {}
+) -> tuple[dict[str, SlicedComparison], Outputs]:
+    """Runs every stage on every sample: explicit model against simulated engine, output by output, and all pairs of stages.
+    others: stage -> the simulation at the other end of a hypothesis.
 
     Raises UserError if the models' inputs or outputs do not belong together.
     """
-    names = [v.name for v in simulated.model.graph.output]
-    stages = {EXPLICIT: folded(explicit.model), SIMULATED: simulated.model}
-    same_inputs([v.name for v in simulated.model.graph.input], explicit.graph.inputs, EXPLICIT)
-    given = [v.name for v in explicit.model.graph.output]
-    if set(names) != set(given):
+    explicit, simulated, samples, metric = setup.explicit, setup.simulated, setup.samples, setup.metric
+    inputs, names = ([v.name for v in ends] for ends in (simulated.model.graph.input, simulated.model.graph.output))
+    stages = {EXPLICIT: setup.reference, SIMULATED: simulated.model}
+    same_inputs(inputs, explicit.graph.inputs, EXPLICIT)
+    if set(names) != set(explicit.graph.outputs):
         raise UserError(
-            f"The explicit model has the outputs {', '.join(given)}; the translation has {', '.join(names)}.",
+            f"The explicit model has the outputs {', '.join(explicit.graph.outputs)}; "
+            f"the translation has {', '.join(names)}.",
             "Give the model that the translation was made from.",
         )
     pairs = [(EXPLICIT, SIMULATED)]
     rename: dict[str, str] = {}
-    if float_model is not None:
-        graph = Graph.from_model(copy_model(float_model))
-        same_inputs([v.name for v in simulated.model.graph.input], graph.inputs, FLOAT)
+    if setup.float_model is not None:
+        graph = Graph.from_model(copy_model(setup.float_model))
+        same_inputs(inputs, graph.inputs, FLOAT)
         stages[FLOAT] = graph.to_model()
         rename = _match_outputs(list(graph.outputs), names)
         pairs += [(FLOAT, EXPLICIT), (FLOAT, SIMULATED)]
     stages.update({stage: other.model for stage, other in others.items()})
-    for engine in device.outputs if device is not None else ():
-        pairs += [(stage, f"device {engine}") for stage in stages]
-    pairs += [(EXPLICIT, stage) for stage in others]
     devices = [f"device {engine}" for engine in (device.outputs if device is not None else ())]
+    pairs += [(stage, engine) for engine in devices for stage in stages]
+    pairs += [(EXPLICIT, stage) for stage in others]
     scores = {stage: metric.start(stage) for stage in (*stages, *devices)} if metric is not None else {}
-    work = _Comparing(stages, explicit.ends, rename, names, pairs, samples, device, where.provider, metric is not None)
-    scored = 0
+    provider, keep = setup.where.provider, metric is not None
+    work = Comparing(stages, explicit.ends, names, pairs, samples, provider, rename, device, keep)
+    scored = iter(range(samples.runs))
 
     def score(part: _Compared) -> None:
         """Score in this process in sample order, for any worker."""
-        nonlocal scored
         for values in part.outputs:
+            labels = samples.labels_of(next(scored))
             for stage, one in scores.items():
-                one.add(values[stage], samples.labels_of(scored), samples.batch)
-            scored += 1
+                one.add(values[stage], labels, samples.batch)
         part.outputs.clear()
 
-    found = where.engine.run(
-        work, shards(samples.runs), lambda done: progress("comparing outputs", done, samples.runs), score
-    )
-    result = OutputComparison(names, found.rows, {})
-    result.metric = {stage: one.result() for stage, one in scores.items()}
+    def tell(done: int) -> None:
+        setup.progress("comparing outputs", done, samples.runs)
+
+    found = setup.where.engine.run(work, shards(samples.runs), tell, score)
+    accuracy: dict[str, dict[str, float]] = {}
     for (stage, name), count in found.right.items():
-        result.accuracy.setdefault(stage, {})[name] = 100 * count / len(samples)
-    return result
+        accuracy.setdefault(stage, {})[name] = 100 * count / len(samples)
+    rows = (Pair(a, b, {name: one.row() for name, one in of.items()}) for (a, b), of in found.rows.items())
+    results = {stage: one.result() for stage, one in scores.items()}
+    return found.rows[EXPLICIT, SIMULATED], Outputs(tuple(rows), accuracy, results)
 
 
 @dataclasses.dataclass
@@ -123,18 +126,19 @@ class _Compared:
 
 
 @dataclasses.dataclass
-class _Comparing(Work):
-    """All pairs of stages. keep: the outputs too."""
+class Comparing(Work):
+    """Outputs of stages, in pairs. ends: of the explicit one. rename: output of the float model -> ours. keep: the
+    outputs too. A model with noise gets that of the run."""
 
     stages: dict[str, onnx.ModelProto]
     ends: CodedEnds
-    rename: dict[str, str]
     names: list[str]
     pairs: list[tuple[str, str]]
     samples: Samples
-    device: Optional[DeviceResults]
     provider: str
-    keep: bool
+    rename: dict[str, str] = dataclasses.field(default_factory=dict)
+    device: Optional[DeviceResults] = None
+    keep: bool = False
 
     def open(self) -> Callable[[int], _Compared]:
         samples, device = self.samples, self.device
@@ -144,11 +148,11 @@ class _Comparing(Work):
         }
 
         def compared(run: int) -> _Compared:
-            feed = samples.feed(run)
-            values = {
-                stage: session.run(self.ends.feed(feed) if stage == EXPLICIT else feed)
-                for stage, session in sessions.items()
-            }
+            feed, noise = samples.feed(run), noise_of_run(run)
+            coded, values = self.ends.feed(feed), {}
+            for stage, session in sessions.items():
+                given = coded if stage == EXPLICIT else feed
+                values[stage] = session.run({name: given.get(name, noise) for name in session.inputs})
             values[EXPLICIT] = self.ends.real(values[EXPLICIT])
             if FLOAT in values:
                 values[FLOAT] = {self.rename[n]: v for n, v in values[FLOAT].items() if n in self.rename}
@@ -187,7 +191,9 @@ class _Comparing(Work):
 
 
 def _add(row: Comparison, a: np.ndarray, b: np.ndarray, name: str, stage_a: str, stage_b: str) -> None:
-    if a.shape[:1] == b.shape[:1] and a.size == b.size:  # rule D16: the same values in more dimensions
+    if (
+        a.shape[:1] == b.shape[:1] or a.ndim != b.ndim
+    ) and a.size == b.size:  # rule D16: the same values in more dimensions
         b = b.reshape(a.shape)
     if a.shape != b.shape:
         raise UserError(

@@ -93,8 +93,8 @@ class Counterparts:
         return found
 
     def stated(self, name: str) -> list[float]:
-        """Scales with which the explicit model quantizes the tensor, as symmetric INT8 scales, each once, ascending; of a
-        quantizer with another grid the smallest that covers it."""
+        """Scales with which the explicit model quantizes the tensor, as symmetric INT8 scales, each once, ascending; of
+        a quantizer with another grid the smallest that covers it."""
         base = self.base(name)
         scales: set[float] = set()
         stack = [base] if base else []

@@ -87,7 +87,8 @@ def beyond_bounds(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:
         ends = {name for one in (node, *graph.consumers(tensor)) for name in (*one.inputs, *one.outputs)} - {tensor}
         if not any(abs(network.scales.get(name, 0.0) - scale) <= SAME * scale for name in ends):
             amax = scale * INT8_MAX
-            yield f"Tensor '{tensor}' was calibrated and has the range {amax:.4g}; the output of {node.op_type} cannot exceed 1."
+            bound = f"the output of {node.op_type} cannot exceed 1"
+            yield f"Tensor '{tensor}' was calibrated and has the range {amax:.4g}; {bound}."
 
 
 def not_as_planned(network: ImplicitNetwork, higher: Collection[str]) -> Iterator[str]:

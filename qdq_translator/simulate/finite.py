@@ -58,8 +58,8 @@ def _refuse(samples: Samples, found: _Spoilt) -> NoReturn:
     first, name, _ = found[0]
     what = "samples" if samples.batch == 1 else f"batches of {samples.batch} samples"
     raise UserError(
-        f"{samples.source}: {counted(total, 'value')} in {runs} of {samples.runs} {what} {'is' if total == 1 else 'are'} not "
-        f"finite (NaN or infinite), the first of input '{name}' in {samples.words(first)}.",
+        f"{samples.source}: {counted(total, 'value')} in {runs} of {samples.runs} {what} "
+        f"{'is' if total == 1 else 'are'} not finite (NaN or infinite), the first of input '{name}' in {samples.words(first)}.",
         "Correct the data." if runs == samples.runs else REMEDY,
     )
 

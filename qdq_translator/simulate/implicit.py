@@ -31,6 +31,7 @@ from onnx import TensorProto, helper
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.formats.rows import read as read_row
+from qdq_translator.core.hypotheses import FUSION, SIGMOID
 from qdq_translator.core.options import effective
 from qdq_translator.core.rules import MARKERS
 from qdq_translator.ir.graph import Graph, Node
@@ -42,7 +43,7 @@ from qdq_translator.passes.cleanup import remove_unused_initializers
 from qdq_translator.passes.dialects import is_unary_marker
 from qdq_translator.planning.placement import Placement, by_device, by_ranges, place
 from qdq_translator.planning.translation import Translated
-from qdq_translator.qdq.pairs import weight_scales
+from qdq_translator.qdq.pairs import insert_behind, weight_scales
 from qdq_translator.targets.precision import ON_DLA, LayerPlan
 
 NOISE_PERIOD = 65_537
@@ -63,13 +64,21 @@ class SimulationOptions:
     unclipped: frozenset[str] = frozenset()
     other: frozenset[str] = frozenset()
 
+    def at_other_end(self, hypothesis: str) -> SimulationOptions:
+        """The same with the other end of a hypothesis."""
+        if hypothesis == FUSION:
+            return dataclasses.replace(self, fuse=False)
+        if hypothesis == SIGMOID:
+            return dataclasses.replace(self, sigmoid_fp16=not self.sigmoid_fp16)
+        return dataclasses.replace(self, other=frozenset((hypothesis,)))
+
 
 @dataclasses.dataclass
 class ImplicitNetwork:
     """A translation as TensorRT would be given it: the stripped model, the cache's scales, the layer argument.
 
-    unary: tensors whose scale is a unary marker. config, report: the JSON files' content, {} if there is none. plan: the
-    planned layers, [] if no report has them; INT8 then follows from scales and layer argument alone.
+    unary: tensors whose scale is a unary marker. config, report: the JSON files' content, {} if there is none. plan:
+    the planned layers, [] if no report has them; INT8 then follows from scales and layer argument alone.
     """
 
     model: onnx.ModelProto
@@ -176,6 +185,25 @@ def simulate(
     return Simulated(graph.to_model(), builder.made, builder.read, placement, builder._wide)
 
 
+def chained(parts: Mapping[str, Simulated], whole: Simulated) -> Simulated:
+    """`whole` with the network that its parts make together. parts: role -> simulation, in the order in which they run;
+    they meet in tensors of the same name."""
+    ends = (*whole.model.graph.input, *whole.model.graph.output)
+    result = onnx.ModelProto(ir_version=whole.model.ir_version, opset_import=whole.model.opset_import)
+    result.graph.name = "parts"
+    result.graph.input.extend(whole.model.graph.input)
+    result.graph.output.extend(whole.model.graph.output)
+    for role, part in parts.items():
+        own = onnx.compose.add_prefix(part.model, f"{role}/", rename_inputs=False, rename_outputs=False)
+        result.graph.node.extend(own.graph.node)
+        result.graph.initializer.extend(own.graph.initializer)
+        result.graph.value_info.extend(own.graph.value_info)
+    made = {name for node in result.graph.node for name in node.output}.union(v.name for v in result.graph.input)
+    missing = [value.name for value in ends if value.name not in made]
+    assert not missing, missing
+    return dataclasses.replace(whole, model=result)
+
+
 def hold(graph: Graph, types: TensorTypes, scales: Mapping[str, float]) -> dict[str, str]:
     """Rounds the tensors of `scales` to their codes, in place, and leaves everything else float.
 
@@ -227,7 +255,7 @@ class _Builder:
     # ---------------------------------------------------------------- float16
 
     def half_layers(self, on_dla: frozenset[str]) -> set[str]:
-        """Rules 4 and 6: names of nodes whose float32 inputs and outputs pass through float16; their constants are done here."""
+        """Rules 4 and 6: nodes whose float32 inputs and outputs pass through float16; their constants are done here."""
         graph, names = self.graph, set()
         for node in graph.nodes:
             above = node.name in self.placement.higher and (self.options.fp16 or node.name in on_dla)
@@ -251,10 +279,12 @@ class _Builder:
         """Float32 -> float16 -> float32, behind the producer of `source`."""
         graph = self.graph
         narrow = graph.unique_name(f"{target}_half")
-        anchor = graph.producer.get(source)
-        for op_input, output, to in ((source, narrow, TensorProto.FLOAT16), (narrow, target, TensorProto.FLOAT)):
-            node = Node("Cast", [op_input], [output], graph.unique_name(f"{output}_cast"), to=to)
-            anchor = graph.insert_after(node, anchor)
+        steps = ((source, narrow, TensorProto.FLOAT16), (narrow, target, TensorProto.FLOAT))
+        insert_behind(
+            graph,
+            source,
+            [Node("Cast", [read], [made], graph.unique_name(f"{made}_cast"), to=to) for read, made, to in steps],
+        )
 
     # ---------------------------------------------------------------- activations
 
@@ -277,13 +307,11 @@ class _Builder:
             self.made[name] = self.read[name] = name
             if scale is not None and not (producer is not None and producer.name in sigmoids):
                 self._hold(name, scale, sigmoids)
-            self._narrow_readers(name, in_half, sigmoids)
+            self._narrow_readers(name, in_half)
 
     def _reconnect(self, readers: list[Node], old: str, new: str) -> None:
         for reader in readers:
-            for index, read in enumerate(reader.inputs):
-                if read == old:
-                    self.graph.set_input(reader, index, new)
+            self.graph.replace_use(reader, old, new)
 
     def _hold(self, name: str, scale: float, sigmoids: set[str]) -> None:
         graph = self.graph
@@ -296,19 +324,12 @@ class _Builder:
         half = name in self._half
         if half:
             self._half.update((made, read))
-        if self.options.rounding == "even":
-            nodes = self._q_dq(made, read, scale, half)
-        elif self.options.rounding == "noise":
-            nodes = self._noise(made, read, scale, half)
-        else:
-            nodes = self._away(made, read, scale, half)
-        anchor = graph.producer.get(made)
-        for node in nodes:
-            anchor = graph.insert_after(node, anchor)
+        make = {"even": self._q_dq, "noise": self._noise, "away": self._away}[self.options.rounding]
+        insert_behind(graph, made, make(made, read, scale, half))
         self._reconnect(readers, made, read)
         self.made[name], self.read[name] = made, read
 
-    def _narrow_readers(self, name: str, in_half: set[str], sigmoids: set[str]) -> None:
+    def _narrow_readers(self, name: str, in_half: set[str]) -> None:
         if self.types.elem_type(name) not in (0, TensorProto.FLOAT):
             return
         for source in dict.fromkeys((self.made[name], self.read[name])):
@@ -356,15 +377,20 @@ class _Builder:
             self._constants[key] = self.graph.add_initializer(self.graph.unique_name(key), np.asarray(value, dtype))
         return self._constants[key]
 
+    def _step(self, scale: float, code: int = 1) -> str:
+        """The constant `code * scale`."""
+        what = "scale" if code == 1 else code
+        return self._constant(f"simulated_{what}_{np.float32(scale).view(np.uint32):08x}", code * scale)
+
     def _q_dq(self, source: str, target: str, scale: float, half: bool) -> list[Node]:
         zero = self._constant("simulated_zero", 0, np.int8)
-        step = self._constant(f"simulated_scale_{np.float32(scale).view(np.uint32):08x}", scale)
+        step = self._step(scale)
         steps: list[tuple[str, list[str]]] = [("QuantizeLinear", [step, zero]), ("DequantizeLinear", [step, zero])]
         return self._chain(source, target, steps, half)
 
     def _noise(self, source: str, target: str, scale: float, half: bool) -> list[Node]:
-        """Clipped to the range of the codes, and uniform noise of one step. A random operator would take as long as the network:
-        the same numbers come again and again, from a place that tensor and run decide (`noise_of_run`)."""
+        """Clipped to the range of the codes, and uniform noise of one step. A random operator would take as long as the
+        network: the same numbers come again and again, from a place that tensor and run decide (`noise_of_run`)."""
         graph = self.graph
         nodes: list[Node] = []
 
@@ -384,16 +410,15 @@ class _Builder:
         last = made("Add", first, made("Size", source))
         repeated = made("Tile", self._constants["simulated_noise"], made("Add", made("Div", last, period), one))
         noise = made("Slice", repeated, first, last)
-        key = f"{np.float32(scale).view(np.uint32):08x}"
         shaped = made("Reshape", noise, made("Shape", source))
-        noise = made("Mul", shaped, self._constant(f"simulated_scale_{key}", scale))
-        low, high = (self._constant(f"simulated_{code}_{key}", code * scale) for code in (-128, 127))
+        noise = made("Mul", shaped, self._step(scale))
+        low, high = (self._step(scale, code) for code in (-128, 127))
         clip = [] if source in self.options.unclipped else [("Max", [low]), ("Min", [high])]
         return [*nodes, *self._chain(source, target, [*clip, ("Add", [noise])], half)]
 
     def _away(self, source: str, target: str, scale: float, half: bool) -> list[Node]:
         """sign(v) * floor(|v| + 1/2) for v = x / scale, clipped to the codes, times scale."""
-        step = self._constant(f"simulated_scale_{np.float32(scale).view(np.uint32):08x}", scale)
+        step = self._step(scale)
         low, high = self._constant("simulated_low", -128), self._constant("simulated_high", 127)
         graph = self.graph
         sign = graph.unique_name(f"{target}_sign")
@@ -408,10 +433,8 @@ class _Builder:
             ("Mul", [step]),
         ]
         nodes = self._chain(source, target, steps, half)
-        divided = next(n for n in nodes if n.op_type == "Div")
-        nodes.insert(
-            nodes.index(divided) + 1, Node("Sign", [divided.outputs[0]], [sign], graph.unique_name(f"{sign}_op"))
-        )
+        at, divided = next((at, node) for at, node in enumerate(nodes) if node.op_type == "Div")
+        nodes.insert(at + 1, Node("Sign", [divided.outputs[0]], [sign], graph.unique_name(f"{sign}_op")))
         return nodes
 
     def _chain(self, source: str, target: str, steps: list[tuple[str, list[str]]], half: bool) -> list[Node]:

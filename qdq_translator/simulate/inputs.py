@@ -22,8 +22,8 @@ from qdq_translator.simulate.places import Place, RemoteArray, RemotePlace, open
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 LABELS = "labels"
-"""Array of an .npz, or stem of an .npy beside others, that holds one label a sample, where no input has that name: the right
-class, or whatever a metric of the user's own takes."""
+"""Array of an .npz, or stem of an .npy beside others, that holds one label a sample, where no input has that name: the
+right class, or whatever a metric of the user's own takes."""
 DEFAULT_SAMPLES = 8
 
 
@@ -102,7 +102,7 @@ class Samples:
         labels = None
         if self.labels is not None:
             labels = np.concatenate([self.labels[r * self.batch : (r + 1) * self.batch] for r in chosen])
-        reopen = None if self.reopen is None else functools.partial(_chosen_again, self.reopen, chosen)
+        reopen = None if self.reopen is None else functools.partial(_again, self.reopen, "chosen", chosen)
         feed = self.feed
         return dataclasses.replace(
             self, runs=len(chosen), feed=lambda index: feed(chosen[index]), labels=labels, reopen=reopen
@@ -122,8 +122,7 @@ class Samples:
 
     def words(self, run: int) -> str:
         """The samples of one run, for a sentence."""
-        first, last = run * self.batch, (run + 1) * self.batch - 1
-        return f"sample {first}" if first == last else f"samples {first} to {last}"
+        return sample_words(run * self.batch, self.batch)
 
     def labelled(self, path: Place) -> Samples:
         """With the labels that a .npy, or the array `labels` of an .npz, holds; raises UserError for too few."""
@@ -132,12 +131,16 @@ class Samples:
         values = _read(path) if path.suffix == ".npy" else _read_npz(path).get(LABELS)
         if values is None:
             raise UserError(f"{path} has no array '{LABELS}'.", "Save it with numpy.savez(file, labels=...).")
-        reopen = None if self.reopen is None else functools.partial(_labelled_again, self.reopen, path)
+        reopen = None if self.reopen is None else functools.partial(_again, self.reopen, "labelled", path)
         return dataclasses.replace(self, labels=_labels(values, len(self), str(path)), reopen=reopen)
 
     def __len__(self) -> int:
         """Samples, not runs."""
         return self.runs * self.batch
+
+
+def sample_words(first: int, count: int) -> str:
+    return f"sample {first}" if count == 1 else f"samples {first} to {first + count - 1}"
 
 
 @functools.lru_cache(maxsize=2)
@@ -167,12 +170,10 @@ def _can_be_reopened(load: _Load) -> _Load:
     return cast(_Load, loaded)
 
 
-def _chosen_again(reopen: Callable[[], Samples], chosen: Sequence[int]) -> Samples:
-    return reopen().chosen(chosen)
-
-
-def _labelled_again(reopen: Callable[[], Samples], path: Place) -> Samples:
-    return reopen().labelled(path)
+def _again(reopen: Callable[[], Samples], how: str, which: Any) -> Samples:
+    """`chosen` or `labelled` on a worker."""
+    found: Samples = getattr(reopen(), how)(which)
+    return found
 
 
 def input_specs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> list[InputSpec]:
@@ -382,11 +383,7 @@ def _as_samples(values: np.ndarray, spec: InputSpec, source: str) -> np.ndarray:
 
 
 def _type_fits(given: np.dtype, wanted: np.dtype) -> bool:
-    if given == wanted:
-        return True
-    if wanted.kind == "f":
-        return given.kind == "f"
-    return wanted.kind in "iu" and given.kind in "iu"
+    return given == wanted or any(given.kind in kinds and wanted.kind in kinds for kinds in ("f", "iu"))
 
 
 def _folder(path: Place, specs: Sequence[InputSpec], count: Optional[int], images: ImageOptions) -> Samples:
@@ -407,15 +404,13 @@ def _folder(path: Place, specs: Sequence[InputSpec], count: Optional[int], image
     if kind == "npy" and all(s.name in named for s in specs):
         wanted = [s.name for s in specs] + ([LABELS] if LABELS in named else [])
         return _arrays({name: _read(named[name]) for name in wanted}, specs, count, str(path))
-    parts = []
-    limit = None if count is None else count
+    parts: list[Samples] = []
     for file in by_kind[kind]:
         arrays = _read_npz(file) if kind == "npz" else {_only(specs, file).name: _read(file)}
+        limit = None if count is None else count - sum(map(len, parts))
+        if limit is not None and limit <= 0:
+            break
         parts.append(_arrays(arrays, specs, limit, str(file)))
-        if limit is not None:
-            limit -= len(parts[-1])
-            if limit <= 0:
-                break
     place = [(part, i) for part in parts for i in range(part.runs)]
     labels = None
     if all(p.labels is not None for p in parts):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from typing import Any, Optional
+from typing import Optional
 
 import numpy as np
+
+from qdq_translator.core.formats.rows import made_of
+from qdq_translator.core.formats.verify_rows import Compared, ComparedOutput, Slice
 
 TOP1_MOST = 100_000
 """More scores than this are no classes."""
@@ -39,7 +41,7 @@ class Comparison:
         self.top1_samples = 0
 
     def add(self, reference: np.ndarray, other: np.ndarray) -> None:
-        """Both of one shape, any float type. Values that are not finite in one of them only are counted and left out."""
+        """Both of one shape, any float type. Values that are finite in one of them only are counted and left out."""
         scores, others = class_scores(reference), class_scores(other)
         if scores is not None and others is not None:
             self.top1_samples += len(scores)
@@ -111,43 +113,8 @@ class Comparison:
         """Percent of samples with the same largest score; None if the output holds no class scores."""
         return 100 * self._top1_same / self.top1_samples if self.top1_samples else None
 
-    def as_dict(self) -> dict[str, Any]:
-        """JSON types; `sqnr_db` is None if it is infinite (see `identical`)."""
-        return {
-            "identical": self.identical,
-            "cosine": self.cosine,
-            "sqnr_db": finite_or_none(self.sqnr_db),
-            "mse": self.mse,
-            "max_abs": self.max_abs,
-            "top1_agreement": self.top1_agreement,
-            "top1_samples": self.top1_samples,
-            "non_finite": self.non_finite,
-            "values": self.count,
-        }
-
-
-@dataclasses.dataclass(frozen=True)
-class Slice:
-    """The worst slice of an output along one axis. silent: slices of that axis without a cosine, because the reference is
-    zero throughout; they are left out."""
-
-    axis: int
-    index: int
-    size: int
-    silent: int
-    cosine: float
-    sqnr_db: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "sqnr_db": finite_or_none(self.sqnr_db)}
-
-    @property
-    def compared(self) -> int:
-        """Slices of this axis that were compared."""
-        return self.size - self.silent
-
-    def __str__(self) -> str:
-        return f"slice {self.index} of {self.size} along axis {self.axis}"
+    def row(self) -> Compared:
+        return made_of(Compared, self)
 
 
 class SlicedComparison(Comparison):
@@ -217,12 +184,8 @@ class SlicedComparison(Comparison):
         aa, _, dd = self._energies[axis][:, index]
         return float(dd / aa) if aa else None
 
-    @property
-    def worst_slice(self) -> Optional[Slice]:
-        return min(self.slices, key=lambda found: found.cosine, default=None)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**super().as_dict(), "slices": [found.as_dict() for found in self.slices]}
+    def row(self) -> ComparedOutput:
+        return made_of(ComparedOutput, self)
 
 
 def _energy(values: np.ndarray) -> float:

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import onnx
 
-from qdq_translator.core.progress import Progress, silent
+from qdq_translator.core.formats.verify_rows import Jump, Layer, Layers
 from qdq_translator.core.rules import STATED
 from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.ir.constants import is_quantize
@@ -34,12 +34,10 @@ from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.scales.inference import pass_through
 from qdq_translator.simulate.calibration.observe import in_groups
-from qdq_translator.simulate.counterparts import Counterparts
-from qdq_translator.simulate.evaluation import HERE, Evaluation
-from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, copy_model
+from qdq_translator.simulate.compare import Setup
 from qdq_translator.simulate.inputs import Samples
-from qdq_translator.simulate.metrics import Comparison, finite_or_none, noise_to_db
-from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Session, folded
+from qdq_translator.simulate.metrics import Comparison, noise_to_db
+from qdq_translator.simulate.run import CodedEnds, Session
 from qdq_translator.targets.precision import float_activations
 
 JUMP_DB = 6.0
@@ -83,47 +81,9 @@ class Row:
             yield where, min(added, self.passed_on), lost, row.sqnr_db
             before = row.noise
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "tensor": self.tensor,
-            "node": self.node,
-            "op": self.op,
-            "scale": self.scale,
-            "made": None if self.made is None else self.made.as_dict(),
-            "read": self.read.as_dict(),
-            "inherited_db": finite_or_none(noise_to_db(self.inherited)),
-            "notes": self.notes,
-        }
-
-
-@dataclasses.dataclass(frozen=True)
-class Jump:
-    """A place where the error jumps. where: 'made' (its layer computes something else) or 'read' (its output is rounded
-    differently). added: noise energy, relative to the tensor's (see the module)."""
-
-    tensor: str
-    node: str
-    op: str
-    where: str
-    added: float
-    lost_db: float
-    sqnr_db: float
-    notes: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        plain = dataclasses.asdict(self)
-        for key in ("added", "lost_db", "sqnr_db"):
-            plain[key] = finite_or_none(plain[key])
-        plain["notes"] = list(self.notes)
-        return plain
-
-    def __str__(self) -> str:
-        what = "computes something else" if self.where == "made" else "has an output that is rounded differently"
-        where = (
-            f"{self.op} '{self.node}' {what}" if self.node else f"graph input '{self.tensor}' is rounded differently"
-        )
-        after = "nothing of the signal left" if self.sqnr_db == -math.inf else f"{self.sqnr_db:.1f} dB"
-        return f"{where} (tensor '{self.tensor}': {after}, {min(self.lost_db, 999):.1f} dB lost here)"
+    def row(self) -> Layer:
+        made, inherited = None if self.made is None else self.made.row(), noise_to_db(self.inherited)
+        return Layer(self.tensor, self.node, self.op, self.scale, made, self.read.row(), inherited, tuple(self.notes))
 
 
 @dataclasses.dataclass
@@ -140,78 +100,34 @@ class LayerComparison:
                     found.append(Jump(row.tensor, row.node, row.op, where, added, lost, sqnr, tuple(row.notes)))
         return found
 
-    def as_dict(self) -> dict[str, Any]:
-        """`first_jump`: in graph order. `jumps`: those that add the most noise first."""
-        jumps = self.jumps
-        return {
-            "first_jump": jumps[0].as_dict() if jumps else None,
-            "jumps": [j.as_dict() for j in sorted(jumps, key=lambda jump: -jump.added)],
-            "layers": [row.as_dict() for row in self.rows],
-        }
+    def row(self, change: Callable[[Jump], Jump] = lambda jump: jump) -> Layers:
+        """change: what is to be said of a jump further."""
+        jumps = [change(jump) for jump in self.jumps]
+        ranked = sorted(jumps, key=lambda jump: -jump.added)
+        return Layers(jumps[0] if jumps else None, tuple(ranked), tuple(row.row() for row in self.rows))
 
 
-def compare_layers(
-    network: ImplicitNetwork,
-    explicit: ExplicitNetwork,
-    simulated: Simulated,
-    samples: Samples,
-    group_bytes: int = GROUP_BYTES,
-    progress: Progress = silent,
-    where: Evaluation = HERE,
-) -> LayerComparison:
+def compare_layers(setup: Setup, group_bytes: int = GROUP_BYTES) -> LayerComparison:
     """Every float tensor that both models have, in graph order."""
-    stripped = Graph.from_model(copy_model(network.model))
-    types = TensorTypes(stripped)
-    names = Counterparts(stripped, explicit)
+    names, samples, engine = setup.names, setup.samples, setup.where.engine
+    types = TensorTypes(names.stripped)
     tensors = [
-        n
-        for n in (*stripped.inputs, *(o for node in stripped.nodes for o in node.outputs if o))
-        if types.is_float(n) and not stripped.is_constant(n) and names.aliases(n)
+        name
+        for name in names.stripped.tensors()
+        if types.is_float(name) and not names.stripped.is_constant(name) and names.aliases(name)
     ]
-    notes = Notes(network, explicit, stripped, simulated)
-    rows: list[Row] = []
-    unrounded = {*simulated.placement.stay_float, *simulated.placement.fused}
+    notes, rows = Notes(setup), []
     groups = list(in_groups(tensors, types, samples.batch, group_bytes // 4, MOST_TENSORS))  # two models, made and read
     total = len(groups) * samples.runs
-    model = folded(explicit.model)
     for number, group in enumerate(groups):
 
         def tell(done: int, before: int = number * samples.runs) -> None:
-            progress("comparing layers", before + done, total)
+            setup.progress("comparing layers", before + done, total)
 
-        work = _Layers(
-            model,
-            simulated.model,
-            explicit.ends,
-            {n: (names.base(n), names.aliases(n)) for n in group},
-            {n: (simulated.made[n], (simulated.made if names.is_moved(n) else simulated.read)[n]) for n in group},
-            frozenset(filter(names.is_clamped, group)),
-            samples,
-            where.provider,
-        )
-        fetched = where.engine.run(work, shards(samples.runs), tell)
-        for name in group:
-            if name not in fetched:
-                continue
-            made, readings = fetched[name]
-            read = max(readings, key=lambda comparison: comparison.noise)
-            producer = stripped.producer.get(name)
-            row = Row(
-                name,
-                producer.name if producer is not None else "",
-                producer.op_type if producer is not None else "input",
-                made if producer is not None else None,
-                read,
-                simulated.placement.held.get(name),
-                notes=notes.of(name),
-                harmless=notes.is_harmless(name),
-                unrounded=name in unrounded,
-            )
-            if name in network.unary and made is not None and made.peak > INT8_MAX:
-                row.notes.append(f"its values reach {made.peak:.4g}: where Conv and Add are not fused, 127 cuts them")
-            rows.append(row)
-    progress("comparing layers", total, total)
-    _relate(rows, stripped, types)
+        fetched = engine.run(_Layers.of(setup, group), shards(samples.runs), tell)
+        rows += [notes.row(name, *fetched[name]) for name in group if name in fetched]
+    setup.progress("comparing layers", total, total)
+    _relate(rows, names.stripped, types)
     return LayerComparison(rows)
 
 
@@ -248,8 +164,8 @@ _Rows = Dict[str, Tuple[Optional[Comparison], List[Comparison]]]
 
 @dataclasses.dataclass
 class _Layers(Work):
-    """Tensors of one group in both models. theirs: tensor -> how the explicit model makes it, and how each reader sees it; ours: the
-    same of the simulated engine, which has one way; clamped: see `Counterparts.is_clamped`."""
+    """Tensors of one group in both models. theirs: tensor -> how the explicit model makes it, and how each reader sees
+    it; ours: the same of the simulated engine, which has one way; clamped: see `Counterparts.is_clamped`."""
 
     explicit: onnx.ModelProto
     simulated: onnx.ModelProto
@@ -259,6 +175,20 @@ class _Layers(Work):
     clamped: frozenset[str]
     samples: Samples
     provider: str
+
+    @classmethod
+    def of(cls, setup: Setup, group: Sequence[str]) -> _Layers:
+        names, simulated = setup.names, setup.simulated
+        return cls(
+            setup.reference,
+            simulated.model,
+            setup.explicit.ends,
+            {n: (names.base(n), names.aliases(n)) for n in group},
+            {n: (simulated.made[n], (simulated.made if names.is_moved(n) else simulated.read)[n]) for n in group},
+            frozenset(filter(names.is_clamped, group)),
+            setup.samples,
+            setup.where.provider,
+        )
 
     def open(self) -> Callable[[int], _Rows]:
         fetched = [t for base, aliases in self.theirs.values() for t in (base, *aliases)]
@@ -318,15 +248,30 @@ def _same_shape(a: np.ndarray, b: np.ndarray) -> bool:
 class Notes:
     """Known effects of the translation, from its files and from the two graphs."""
 
-    def __init__(
-        self, network: ImplicitNetwork, explicit: ExplicitNetwork, stripped: Graph, simulated: Simulated
-    ) -> None:
-        self.network, self.stripped, self.simulated = network, stripped, simulated
-        self.explicit = explicit.graph
-        self.names = Counterparts(stripped, explicit)
-        self.origins: dict[str, dict[str, str]] = network.config.get("scale_origins", {})
-        self.weights = {row["node"]: row for row in network.report.get("weights", [])}
-        self.requantized = {node for node, _ in simulated.placement.weights}
+    def __init__(self, setup: Setup) -> None:
+        self.network, self.names, self.placement = setup.network, setup.names, setup.simulated.placement
+        self.stripped, self.explicit = setup.names.stripped, setup.explicit.graph
+        self.origins: dict[str, dict[str, str]] = setup.network.config.get("scale_origins", {})
+        self.weights = {row["node"]: row for row in setup.network.report.get("weights", [])}
+        self.requantized = {node for node, _ in self.placement.weights}
+
+    def row(self, tensor: str, made: Optional[Comparison], read: Sequence[Comparison]) -> Row:
+        """made: as its layer makes it. read: as each of its readers sees it, the worst of which counts."""
+        node, placement = self.stripped.producer.get(tensor), self.placement
+        row = Row(
+            tensor,
+            node.name if node is not None else "",
+            node.op_type if node is not None else "input",
+            made if node is not None else None,
+            max(read, key=lambda comparison: comparison.noise),
+            placement.held.get(tensor),
+            notes=self.of(tensor),
+            harmless=self.is_harmless(tensor),
+            unrounded=tensor in placement.stay_float or tensor in placement.fused,
+        )
+        if tensor in self.network.unary and made is not None and made.peak > INT8_MAX:
+            row.notes.append(f"its values reach {made.peak:.4g}: where Conv and Add are not fused, 127 cuts them")
+        return row
 
     def of(self, tensor: str) -> list[str]:
         node = self.stripped.producer.get(tensor)
@@ -334,19 +279,19 @@ class Notes:
 
     def is_harmless(self, tensor: str) -> bool:
         """See the module."""
-        scale = self.simulated.placement.held.get(tensor)
+        scale = self.placement.held.get(tensor)
         readers = self.stripped.consumers(tensor)
         if scale is None or not readers or tensor in self.stripped.outputs:
             return False
         outputs = [r.outputs[0] for r in readers]
         return all(r.is_op(*_SAME_CODES) for r in readers) and all(
-            self.names.stated(o) == [scale] or (self.simulated.placement.held.get(o) == scale and self.is_harmless(o))
+            self.names.stated(o) == [scale] or (self.placement.held.get(o) == scale and self.is_harmless(o))
             for o in outputs
         )
 
     def _scale(self, tensor: str) -> list[str]:
-        scale, notes = self.simulated.placement.held.get(tensor), []
-        placement = self.simulated.placement
+        placement, notes = self.placement, []
+        scale = placement.held.get(tensor)
         if tensor in self.network.unary and tensor not in placement.stay_float:
             notes.append(
                 "unary scale 1.0 (rule S9), applied: values above 127 saturate"
@@ -395,14 +340,13 @@ class Notes:
         if node.name in self.requantized and row is None and self.network.report:
             notes.append("weights rounded to INT8, which the model leaves in float")
         elif node.name in self.requantized and row is not None and not row.get("exact", True):
-            notes.append(
-                f"weights requantized: {100 * row.get('share', 0):.4g}% of the quantized values stay as trained (rule W1)"
-            )
+            share = f"{100 * row.get('share', 0):.4g}%"
+            notes.append(f"weights requantized: {share} of the quantized values stay as trained (rule W1)")
         base = self.names.base(node.outputs[0])
         twin = self.explicit.producer.get(base)
         if twin is not None and twin.op_type == "BatchNormalization" and node.op_type != "BatchNormalization":
             notes.append(f"BatchNormalization '{twin.name}' folded into it (rule F1)")
-        if node.name in self.simulated.placement.higher:
+        if node.name in self.placement.higher:
             notes.append("runs above INT8")
         return notes
 

@@ -81,7 +81,7 @@ def opened(where: Place) -> Any:
 
 
 class RemoteArray:
-    """A .npy behind an address: rows are read when they are asked for, and nothing else. Raises ValueError for another file."""
+    """A .npy behind an address: only rows that are asked for are read. Raises ValueError for another file."""
 
     def __init__(self, where: RemotePlace) -> None:
         self._where = where

@@ -21,13 +21,13 @@ from qdq_translator.core.errors import MissingDependency, UserError
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import Unions
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.ir.weights import to_array, to_message
+from qdq_translator.ir.weights import to_array
 from qdq_translator.planning.translation import Translated
 from qdq_translator.scales.network import Applied, Picture, Stage
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import Samples, input_specs, random_samples
 from qdq_translator.simulate.metrics import Comparison
-from qdq_translator.simulate.run import Session
+from qdq_translator.simulate.run import Session, value_info
 
 TOLERANCE = 1e-4
 """Of an output's largest magnitude."""
@@ -225,36 +225,27 @@ def _compare(
     before: _Side, after: _Side, piece: tuple[list[Node], list[Node]], scales: Mapping[str, float], allowed: float
 ) -> str:
     """'', or the difference of the piece after the rule from the piece before it; allowed: for values up to 1."""
-    made = {name for node in piece[1] for name in node.outputs}
-    inside = {id(node) for node in piece[0]}
-    outputs = [
-        name
-        for node in piece[0]
-        for name in node.outputs
-        if name
-        and before.types.is_float(name)
-        and (name in made or name in after.weights)
-        and _is_read(before, name, inside)
-    ]
+    sides, inside = (before, after), {id(node) for node in piece[0]}
+    there = {name for node in piece[1] for name in node.outputs}.union(after.weights)
+    made = (name for node in piece[0] for name in node.outputs if name in there and before.types.is_float(name))
+    outputs = [name for name in made if name and _is_read(before, name, inside)]
     if not outputs:
         return ""
-    feeds = _feeds((before, after), piece, scales)
+    feeds = _feeds(sides, piece, scales)
     if isinstance(feeds, str):
         return feeds
     try:
-        sessions = [
-            _session(side, nodes, outputs, feeds[0][i]) for i, (side, nodes) in enumerate(zip((before, after), piece))
-        ]
-        results = [[run(feed[i]) for feed in feeds] for i, run in enumerate(sessions)]
+        runs = [_session(side, nodes, outputs, feed) for side, nodes, feed in zip(sides, piece, feeds[0])]
+        want, got = ([run(feed[i]) for feed in feeds] for i, run in enumerate(runs))
     except MissingDependency:
         raise
     except UserError as error:
         return error.what.rstrip(".")
     for name in outputs:
-        inferred, made_so = before.sizes(name), results[0][0][name].shape
-        if inferred not in (None, made_so):
-            return f"'{name}' has the shape {list(made_so)}, not {list(inferred or ())}"
-        what = _difference(name, [r[name] for r in results[0]], [r[name] for r in results[1]], TOLERANCE + allowed)
+        inferred, shape = before.sizes(name), want[0][name].shape
+        if inferred not in (None, shape):
+            return f"'{name}' has the shape {list(shape)}, not {list(inferred or ())}"
+        what = _difference(name, [r[name] for r in want], [r[name] for r in got], TOLERANCE + allowed)
         if what:
             return what
     return ""
@@ -285,31 +276,26 @@ def _feeds(
     sides: tuple[_Side, _Side], piece: tuple[list[Node], list[Node]], scales: Mapping[str, float]
 ) -> str | list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
     """Equal values for both sides, each in its own shape; or the size that is unknown."""
-    shapes: list[dict[str, tuple[int, ...]]] = []
-    for side, nodes in zip(sides, piece):
-        own = {name: side.sizes(name) for name in sorted(_inputs(side, nodes))}
-        unknown = [name for name, shape in own.items() if shape is None]
-        if unknown:
-            return f"the shape of '{unknown[0]}' is not known"
-        shapes.append({name: shape for name, shape in own.items() if shape is not None})
-    both = {**shapes[1], **shapes[0]}
+    shapes: list[dict[str, tuple[int, ...]]] = [{}, {}]
+    for own, side, nodes in zip(shapes, sides, piece):
+        for name in sorted(_inputs(side, nodes)):
+            shape = side.sizes(name)
+            if shape is None:
+                return f"the shape of '{name}' is not known"
+            own[name] = shape
     feeds = []
     for number, make in enumerate(_KINDS):
         rng = np.random.default_rng(number)
         values = {}
-        for name, shape in both.items():
+        for name, shape in {**shapes[1], **shapes[0]}.items():
             side = sides[name not in shapes[0]]
             dtype = onnx.helper.tensor_dtype_to_np_dtype(side.types.elem_type(name) or onnx.TensorProto.FLOAT)
             count = math.prod(shape)
             reach = 127 * scales[name] if name in scales else _RANGE
             made = make(rng, count) * reach if dtype.kind == "f" else rng.integers(0, 2, count) * (dtype.kind == "b")
             values[name] = made.astype(dtype)
-        feeds.append(
-            (
-                {name: values[name].reshape(shape) for name, shape in shapes[0].items()},
-                {name: values[name].reshape(shape) for name, shape in shapes[1].items()},
-            )
-        )
+        one, two = ({name: values[name].reshape(shape) for name, shape in own.items()} for own in shapes)
+        feeds.append((one, two))
     return feeds
 
 
@@ -321,7 +307,7 @@ _KINDS: tuple[Callable[[np.random.Generator, int], np.ndarray], ...] = (
     lambda rng, count: rng.standard_normal(count) * 1e-6,
     lambda rng, count: np.zeros(count),
 )
-"""What the inputs of a piece are made of, as shares of their range: inside it, at its ends, far beyond it, next to nothing."""
+"""What the inputs of a piece are made of, as shares of their range: inside it, at its ends, far beyond it, tiny, zero."""
 _USUAL = 3
 """Of them are what an INT8 network sees; how large their outputs are says what an error is measured by."""
 SAMPLES = len(_KINDS)
@@ -331,23 +317,13 @@ def _session(
     side: _Side, nodes: Sequence[Node], outputs: Sequence[str], feed: Mapping[str, np.ndarray]
 ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
     """The nodes as a model of their own. An output that no node makes is a constant."""
-    model = onnx.ModelProto(ir_version=side.graph.ir_version)
-    for domain, version in side.graph.opsets.items():
-        model.opset_import.add(domain=domain, version=version)
-    model.graph.name = "piece"
-    model.graph.node.extend(node.to_proto() for node in nodes)
-    used = dict.fromkeys(name for node in nodes for name in node.reads())
-    model.graph.initializer.extend(to_message(side.weights[name]) for name in used if name in side.weights)
-    for name, values in feed.items():
-        kind = onnx.helper.np_dtype_to_tensor_dtype(values.dtype)
-        model.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, values.shape))
     made = {name for node in nodes for name in node.outputs}
     wanted = [name for name in outputs if name in made]
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted)
     constant = {name: to_array(side.weights[name]) for name in outputs if name not in made}
     if not wanted:
         return lambda _: constant
-    session = Session(model, "rewritten")
+    inputs = (value_info(name, values.dtype, values.shape) for name, values in feed.items())
+    session = Session(side.graph.submodel(nodes, "piece", inputs), "rewritten", wanted)
     return lambda values: {**constant, **session.run(values)}
 
 
@@ -356,8 +332,9 @@ def _session(
 
 @dataclass(frozen=True)
 class Planned:
-    """Two simulated networks against the float network. before, after: SQNR of the worst output, dB. tensors: those that both hold in
-    INT8 with one scale; equal: the share of their values that is equal, up to 1; first: the first that differs, '' if none does."""
+    """Two simulated networks against the float network. before, after: SQNR of the worst output, dB. tensors: those
+    that both hold in INT8 with one scale; equal: the share of their values that is equal, up to 1; first: the first
+    that differs, '' if none does."""
 
     before: float
     after: float
@@ -374,14 +351,9 @@ def planned_precision(before: Translated, after: Translated, samples: Iterable[d
     made = {name for node in after.model.graph.node for name in node.output}
     names = [name for name, scale in held[0].items() if name in made and held[1].get(name) == scale]
     reference = Session(after.model, "float")
-    sessions = [
-        Session(
-            side.model,
-            "planned",
-            [*reference.outputs, *dict.fromkeys(side.read[name] for name in names if name not in reference.outputs)],
-        )
-        for side in sides
-    ]
+    hidden = [name for name in names if name not in reference.outputs]
+    fetched = [[*reference.outputs, *dict.fromkeys(side.read[name] for name in hidden)] for side in sides]
+    sessions = [Session(side.model, "planned", tensors) for side, tensors in zip(sides, fetched)]
     rows: list[dict[str, Comparison]] = [{}, {}]
     equal, total, different = 0, 0, set()
     for feed in samples:

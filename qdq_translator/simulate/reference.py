@@ -1,25 +1,27 @@
 """What a translation is checked against that does not come from it: the function and the scales of the model as given.
 
-- `float_twin`: the model without the rounding of its activation quantizers. Weights stay rounded, and a quantizer that clamps at
-  zero (rule Q9) becomes a Relu. The translated network in float must compute the same.
-- `wrong_scales`: a tensor that the model quantizes has the scale that the model states, or one between them where it states
-  several (rule C1). Scales that the user had replaced or raised (rules K2 and U1; with `--asymmetric data` all but stated ones) are not compared.
-- `proper_scales`: the scales that the expected rounding is measured with: those that the model states, and for all other tensors the
-  range with the least squared error on the data, where those are real; up to `INFERRED` times that where a rule inferred it.
-  A calibrated range that clips so much that its error is `INFERRED`**2 times that of the best one does not fit the data.
+- `float_twin`: the model without the rounding of its activation quantizers. Weights stay rounded, and a quantizer that
+  clamps at zero (rule Q9) becomes a Relu. The translated network in float must compute the same.
+- `wrong_scales`: a tensor that the model quantizes has the scale that the model states, or one between them where it
+  states several (rule C1). Scales that the user had replaced or raised (rules K2 and U1; with `--asymmetric data` all
+  but stated ones) are not compared.
+- `proper_scales`: the scales that the expected rounding is measured with: those that the model states, and for all
+  other tensors the range with the least squared error on the data, where those are real; up to `INFERRED` times that
+  where a rule inferred it. A calibrated range that clips so much that its error is `INFERRED`**2 times that of the best
+  one does not fit the data.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Callable, Optional, Sequence
+from typing import Optional, Sequence
 
 import numpy as np
 import onnx
 
 from qdq_translator.core.rules import STATED
-from qdq_translator.core.workers.work import Work, shards
+from qdq_translator.core.workers.work import shards
 from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX, QuantParams
@@ -27,21 +29,23 @@ from qdq_translator.ir.types import FLOAT_TYPES, TensorTypes
 from qdq_translator.quantizers.parameters import read_parameters
 from qdq_translator.simulate.calibration.methods import clipped, energy, mse, squared_error
 from qdq_translator.simulate.calibration.observe import observe
+from qdq_translator.simulate.compare import EXPLICIT, SIMULATED, Comparing
 from qdq_translator.simulate.counterparts import Counterparts
 from qdq_translator.simulate.derivations import CALIBRATED, CHOSEN, SAME
 from qdq_translator.simulate.evaluation import HERE, Evaluation
-from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model, noise_of_run
+from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import SlicedComparison, noise_to_db
-from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Session, folded
+from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, folded
 
 EQUAL_DB, SAME_DB, SAME_HALF_DB = 80.0, 40.0, 35.0
-"""SQNR of two networks that compute the same: in float32, the same with weights of -128 steps that became -127 or on random inputs of
-`--prove`, and where one of them computes in float16."""
+"""SQNR of two networks that compute the same: in float32, the same with weights of -128 steps that became -127 or on
+random inputs of `--prove`, and where one of them computes in float16."""
 HARMLESS = 10**-4.5
 """Noise energy of 45 dB: what a single rounding to INT8 makes of a tensor. Less is never suspicious."""
 INFERRED = 4.0
-"""Times the best step: what a rule that infers upper bounds without data (S7, S8, S11) may take. Scales from data may not."""
+"""Times the best step: what a rule that infers upper bounds without data (S7, S8, S11) may take. Scales from data may
+not."""
 BRIEF_RUNS = 4
 
 
@@ -90,39 +94,20 @@ def _pass_on(graph: Graph, node: Node, clamps: bool) -> None:
         node.unset(key)
 
 
-@dataclass
-class Apart(Work):
-    """Output -> comparison of two networks. ends: of the reference. A model with noise gets that of the run."""
-
-    reference: onnx.ModelProto
-    ends: CodedEnds
-    other: onnx.ModelProto
-    samples: Samples
-    provider: str
-
-    def open(self) -> Callable[[int], dict[str, SlicedComparison]]:
-        reference, other = (
-            Session(m, "compared", one_thread=True, provider=self.provider) for m in (self.reference, self.other)
-        )
-        inputs = [value.name for value in self.other.graph.input]
-
-        def compared(run: int) -> dict[str, SlicedComparison]:
-            feed, noise = self.samples.feed(run), noise_of_run(run)
-            given, rows = self.ends.real(reference.run(self.ends.feed(feed))), {}
-            for name, values in other.run({name: feed.get(name, noise) for name in inputs}).items():
-                if name in given:
-                    row = rows[name] = SlicedComparison(self.samples.batch)
-                    row.add(given[name], values.reshape(given[name].shape))
-            return rows
-
-        return compared
-
-    def merge(
-        self, total: dict[str, SlicedComparison], part: dict[str, SlicedComparison]
-    ) -> dict[str, SlicedComparison]:
-        for name, row in total.items():
-            row.merge(part[name])
-        return total
+def apart(
+    reference: onnx.ModelProto,
+    ends: CodedEnds,
+    other: onnx.ModelProto,
+    samples: Samples,
+    runs: int,
+    where: Evaluation,
+) -> dict[str, SlicedComparison]:
+    """Output that both have -> comparison of two networks on the first runs. ends: of the reference."""
+    given, pair = {value.name for value in reference.graph.output}, (EXPLICIT, SIMULATED)
+    names = [value.name for value in other.graph.output if value.name in given]
+    work = Comparing(dict(zip(pair, (reference, other))), ends, names, [pair], samples, where.provider)
+    rows: dict[str, SlicedComparison] = where.engine.run(work, shards(min(samples.runs, runs))).rows[pair]
+    return rows
 
 
 def other_function(
@@ -134,8 +119,7 @@ def other_function(
 ) -> dict[str, float]:
     """Output -> SQNR in dB of the stripped float network against the model as given, if below `least` dB. The first
     `BRIEF_RUNS` runs are compared. Raises UserError if one of the two cannot be run."""
-    work = Apart(float_twin(explicit), CodedEnds({}, {}), stripped, samples, where.provider)
-    rows: dict[str, SlicedComparison] = where.engine.run(work, shards(min(samples.runs, BRIEF_RUNS)))
+    rows = apart(float_twin(explicit), CodedEnds({}, {}), stripped, samples, BRIEF_RUNS, where)
     half = any(t.data_type == onnx.TensorProto.FLOAT16 for t in (*explicit.model.graph.initializer,))
     least = SAME_HALF_DB if half else least
     floats = {v.name for v in stripped.graph.output if v.type.tensor_type.elem_type in FLOAT_TYPES}
@@ -163,8 +147,8 @@ def wrong_scales(network: ImplicitNetwork, names: Counterparts) -> dict[str, tup
 
 @dataclass
 class Proper:
-    """stated: scales of the tensors that the model states. others: of the other tensors that are rounded. tight: tensor ->
-    (share of the values that its calibrated range clips, its SQNR in dB)."""
+    """stated: scales of the tensors that the model states. others: of the other tensors that are rounded. tight: tensor
+    -> (share of the values that its calibrated range clips, its SQNR in dB)."""
 
     stated: dict[str, float]
     others: dict[str, float]
@@ -178,8 +162,8 @@ def proper_scales(
     samples: Optional[Samples],
     where: Evaluation = HERE,
 ) -> Proper:
-    """held: the tensors that are rounded. samples: None for random ones, which do not tell a range: then the translation's own
-    counts."""
+    """held: the tensors that are rounded. samples: None for random ones, which do not tell a range: then the
+    translation's own counts."""
     planned = {**network.scales, **network.config.get("int8_tensor_scales", {})}
     rules = {name: row.get("rule") for name, row in network.config.get("scale_origins", {}).items()}
     stated: dict[str, float] = {}

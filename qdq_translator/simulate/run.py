@@ -10,13 +10,15 @@ import onnx
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import MissingDependency, UserError
-from qdq_translator.ir.constants import Constants, is_quantize
-from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
+from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.operators import RANDOM
+from qdq_translator.ir.qparams import QuantParams
 from qdq_translator.ir.weights import to_array
 from qdq_translator.ir.wire import LARGE
 from qdq_translator.passes import names
 from qdq_translator.passes.cleanup import remove_dead_nodes, remove_unused_initializers
+from qdq_translator.quantizers.parameters import read_parameters
 from qdq_translator.simulate.implicit import copy_model
 
 _WEIGHTS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
@@ -32,6 +34,9 @@ def _onnxruntime() -> Any:
             "pip install 'qdq-translator[verify]'",
         ) from error
     return onnxruntime
+
+
+_CODES: dict[int, str] = {onnx.TensorProto.INT8: "int8", onnx.TensorProto.UINT8: "uint8"}
 
 
 class Session:
@@ -67,6 +72,7 @@ class Session:
             values = list(map(runtime.OrtValue.ortvalue_from_numpy, self._weights.values()))
             options.add_external_initializers(list(self._weights), values)
             self._session = runtime.InferenceSession(light.SerializeToString(), options, providers=providers)
+            self.inputs = [value.name for value in self._session.get_inputs()]
         except Exception as error:  # ONNX Runtime has no exception type of its own that is public
             raise UserError(
                 f"ONNX Runtime cannot load the {what} model: {_first_line(error)}",
@@ -89,7 +95,7 @@ def _first_line(error: Exception) -> str:
 
 
 def provider_name(wanted: str) -> str:
-    """ONNX Runtime's name of the provider that a user calls 'cpu', 'cuda', ... Raises UserError for one that is not there."""
+    """ONNX Runtime's name of the provider 'cpu', 'cuda', ... Raises UserError for one that is not there."""
     available = {
         name.replace("ExecutionProvider", "").lower(): name for name in _onnxruntime().get_available_providers()
     }
@@ -128,6 +134,11 @@ def _apart(model: onnx.ModelProto, fetch: Optional[Sequence[str]]) -> tuple[onnx
     return light, weights
 
 
+def value_info(name: str, dtype: np.dtype, shape: Optional[Sequence[int]] = None) -> onnx.ValueInfoProto:
+    """Of a model's input; shape: None for any."""
+    return onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(dtype), shape)
+
+
 def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     """The same function with everything independent of the inputs computed once, by ONNX Runtime. Weights after their
     Q/DQ pairs become initializers, so that they are not rounded again with every sample. Float16 nodes stay: ONNX
@@ -148,7 +159,8 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     ]
     if not wanted:
         return model
-    for name, values in _constants(graph, constant, wanted).items():
+    part = graph.submodel([n for n in graph.nodes if not constant.isdisjoint(n.outputs)], "constants")
+    for name, values in Session(part, "constant part of the", wanted, one_thread=True).run({}).items():
         if values.dtype != np.float16:
             graph.detach(name)
             graph.add_initializer(name, values)
@@ -157,46 +169,30 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     return graph.to_model()
 
 
-def _constants(graph: Graph, constant: set[str], wanted: Sequence[str]) -> dict[str, np.ndarray]:
-    """The values of `wanted`, which only nodes that make `constant` tensors lead to."""
-    part = graph.to_model()
-    kept = [node for node in part.graph.node if node.output and any(name in constant for name in node.output)]
-    read = {name for node in kept for name in node.input}
-    tensors = [tensor for tensor in part.graph.initializer if tensor.name in read]
-    slim = onnx.ModelProto(ir_version=part.ir_version)
-    slim.opset_import.extend(part.opset_import)
-    slim.graph.name = "constants"
-    slim.graph.node.extend(kept)
-    slim.graph.initializer.extend(tensors)
-    return Session(slim, "constant part of the", wanted, one_thread=True).run({})
-
-
 # -------------------------------------------------------------------- the explicit model
 
 
 @dataclass(frozen=True)
 class CodedEnds:
-    """Graph ends of an explicit model that hold codes; the stripped model's are float. inputs, outputs: name -> (scale, zero
-    point, type of the codes)."""
+    """Graph ends of an explicit model that hold quantized values; the stripped model's are float."""
 
-    inputs: dict[str, tuple[float, int, np.dtype]]
-    outputs: dict[str, tuple[float, int, np.dtype]]
+    inputs: dict[str, QuantParams]
+    outputs: dict[str, QuantParams]
 
     def feed(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Convert float inputs of the stripped model for the explicit one."""
         result = dict(feed)
-        for name, (scale, zero, dtype) in self.inputs.items():
-            limits = np.iinfo(dtype)
-            codes = np.rint(feed[name].astype(np.float32) / np.float32(scale)) + zero
-            result[name] = np.clip(codes, limits.min, limits.max).astype(dtype)
+        for name, grid in self.inputs.items():
+            codes = np.rint(feed[name].astype(np.float32) / grid.scale) + grid.zero_point
+            result[name] = np.clip(codes, *grid.code_range).astype(grid.dtype)
         return result
 
     def real(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs as real numbers."""
         result = dict(values)
-        for name, (scale, zero, _) in self.outputs.items():
+        for name, grid in self.outputs.items():
             if name in result and result[name].dtype in (np.int8, np.uint8):
-                result[name] = (result[name].astype(np.float32) - zero) * np.float32(scale)
+                result[name] = (result[name].astype(np.float32) - grid.zero_point.astype(np.float32)) * grid.scale
         return result
 
 
@@ -214,32 +210,20 @@ class ExplicitNetwork:
         graph = Graph.from_model(model)
         names.name_nodes(graph, Diagnostics())
         constants = Constants(graph)
-        types: dict[int, np.dtype] = {
-            onnx.TensorProto.INT8: np.dtype(np.int8),
-            onnx.TensorProto.UINT8: np.dtype(np.uint8),
-        }
 
-        def grid(quantizer: Node, dtype: np.dtype) -> tuple[float, int, np.dtype]:
-            zero_name = quantizer.input(2)
-            scale = constants.value(quantizer.inputs[1])
-            zero = constants.value(zero_name) if zero_name else None
-            return (
-                float(scale.reshape(-1)[0]) if scale is not None and scale.size == 1 else 1.0,
-                int(zero.reshape(-1)[0]) if zero is not None and zero.size == 1 else 0,
-                dtype,
-            )
+        def grids(ends: Mapping[str, onnx.ValueInfoProto], inputs: bool) -> dict[str, QuantParams]:
+            found = {}
+            for name, value in ends.items():
+                dtype = _CODES.get(value.type.tensor_type.elem_type)
+                nodes = graph.consumers(name) if inputs else [graph.producer[name]] if name in graph.producer else []
+                for node in filter(is_dequantize if inputs else is_quantize, nodes if dtype else ()):
+                    grid = read_parameters(graph, constants, node, dtype or "", dtype)
+                    if isinstance(grid, QuantParams) and not grid.per_channel:
+                        found[name] = grid
+            return found
 
-        inputs, outputs = {}, {}
-        for name, value in graph.inputs.items():
-            dtype = types.get(value.type.tensor_type.elem_type)
-            for reader in graph.consumers(name):
-                if dtype is not None and reader.op_type == "DequantizeLinear":
-                    inputs[name] = grid(reader, dtype)
-        for name, value in graph.outputs.items():
-            dtype, producer = types.get(value.type.tensor_type.elem_type), graph.producer.get(name)
-            if dtype is not None and producer is not None and is_quantize(producer):
-                outputs[name] = grid(producer, dtype)
-        return cls(graph.to_model(), graph, CodedEnds(inputs, outputs))
+        ends = CodedEnds(grids(graph.inputs, True), grids(graph.outputs, False))
+        return cls(graph.to_model(), graph, ends)
 
 
 def same_inputs(stripped: Iterable[str], other: Iterable[str], what: str) -> None:

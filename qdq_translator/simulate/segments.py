@@ -15,16 +15,15 @@ import onnx
 
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX
-from qdq_translator.ir.weights import to_message
 from qdq_translator.simulate.implicit import copy_model
-from qdq_translator.simulate.run import Session
+from qdq_translator.simulate.run import Session, value_info
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What one variant of a model does otherwise. tensors: target -> source: all readers of the target get what the source
-    holds, in the target's type. weights: (node, input index) -> the initializer whose values it reads instead, in the type of its own.
-    scales: target -> the scale that the source is rounded with to INT8 (half to even)."""
+    """What one variant of a model does otherwise. tensors: target -> source: all readers of the target get what the
+    source holds, in the target's type. weights: (node, input index) -> the initializer whose values it reads instead,
+    in the type of its own. scales: target -> the scale that the source is rounded with to INT8 (half to even)."""
 
     tensors: Mapping[str, str]
     weights: Mapping[tuple[str, int], str] = dataclasses.field(default_factory=dict)
@@ -48,8 +47,8 @@ _FIRST = 512
 
 @dataclasses.dataclass(frozen=True)
 class Base:
-    """Of one feed: every tensor that passes between parts, the inputs and the outputs, as the nodes make them and as readers get
-    them with `ground`."""
+    """Of one feed: every tensor that passes between parts, the inputs and the outputs, as the nodes make them and as
+    readers get them with `ground`."""
 
     ground: Change
     made: dict[str, np.ndarray]
@@ -148,12 +147,9 @@ class Segments:
     ) -> Session:
         """Session of a part. values: give the types of its inputs."""
         graph = self._graph
-        model = onnx.ModelProto(ir_version=graph.ir_version)
-        for domain, version in graph.opsets.items():
-            model.opset_import.add(domain=domain, version=version)
-        model.graph.name = "part"
-        for node in part.nodes:
-            proto = node.to_proto()
+        inputs = (value_info(name, values[name].dtype) for name in part.reads)
+        model = graph.submodel(part.nodes, "part", inputs)
+        for node, proto in zip(part.nodes, model.graph.node):
             for index, old in enumerate(proto.input):
                 if (node.name, index) in weights:
                     values_old, values_new = graph.array(old), graph.array(weights[node.name, index])
@@ -161,14 +157,6 @@ class Segments:
                     proto.input[index] = f"{old}/{index}/{node.name}"
                     other = onnx.numpy_helper.from_array(values_new.astype(values_old.dtype), proto.input[index])
                     model.graph.initializer.append(other)
-            model.graph.node.append(proto)
-        read = {name for node in part.nodes for name in node.reads()}
-        model.graph.initializer.extend(
-            to_message(graph.initializers[n]) for n in sorted(read & graph.initializers.keys())
-        )
-        for name in part.reads:
-            kind = onnx.helper.np_dtype_to_tensor_dtype(values[name].dtype)
-            model.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, None))
         return Session(model, "simulated", part.makes, one_thread=True, provider=self._provider)
 
 

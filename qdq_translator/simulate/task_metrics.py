@@ -34,12 +34,12 @@ def top1(outputs: Outputs, labels: Optional[np.ndarray]) -> float:
 
 
 class MeanAveragePrecision:
-    """Mean over classes and the IoU limits 0.5, 0.55 ... 0.95 of the area under the precision-recall curve (made monotone, as
-    COCO has it, without its 101 sampled points), in percent.
+    """Mean over classes and the IoU limits 0.5, 0.55 ... 0.95 of the area under the precision-recall curve (made
+    monotone, as COCO has it, without its 101 sampled points), in percent.
 
-    outputs: one (samples, boxes, 6) of x1, y1, x2, y2, score, class; or one (samples, boxes, 4) of corners and one (samples,
-    boxes, classes) of scores, which non-maximum suppression at IoU 0.6 thins out. labels: (samples, objects, 5) of class, x1, y1,
-    x2, y2; a class below 0 is no object.
+    outputs: one (samples, boxes, 6) of x1, y1, x2, y2, score, class; or one (samples, boxes, 4) of corners and one
+    (samples, boxes, classes) of scores, which non-maximum suppression at IoU 0.6 thins out. labels: (samples, objects,
+    5) of class, x1, y1, x2, y2; a class below 0 is no object.
     """
 
     def __init__(self) -> None:

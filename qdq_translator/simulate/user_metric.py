@@ -26,6 +26,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional
 import numpy as np
 
 from qdq_translator.core.errors import UserError
+from qdq_translator.simulate.inputs import sample_words
 
 Outputs = Mapping[str, np.ndarray]
 _PROTOCOL = "A metric is a function (outputs, labels) -> number, or a class with add(outputs, labels) and result()."
@@ -92,9 +93,7 @@ class Score:
 
     def add(self, outputs: Outputs, labels: Optional[np.ndarray], batch: int = 1) -> None:
         """Add the outputs of one run, of `batch` samples. Raises UserError if the user's code fails."""
-        first, last = self._samples, self._samples + batch - 1
-        samples = f"sample {first}" if first == last else f"samples {first} to {last}"
-        what = f"on {samples} of the {self.stage} stage"
+        what = f"on {sample_words(self._samples, batch)} of the {self.stage} stage"
         self._samples += batch
         if self._object is not None:
             self.metric.call(what, self._object.add, dict(outputs), labels)

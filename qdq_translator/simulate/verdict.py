@@ -27,35 +27,26 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from typing import Any, Iterable, Iterator, Mapping
+from typing import Iterable, Iterator, Mapping
 
-from qdq_translator.core.workers.work import shards
-from qdq_translator.ir.graph import Graph
+from qdq_translator.core.formats.verify_rows import Judged, Verdict
 from qdq_translator.ir.operators import SIGMOIDS
 from qdq_translator.planning.placement import Placement
+from qdq_translator.simulate.compare import Setup
 from qdq_translator.simulate.counterparts import Counterparts
 from qdq_translator.simulate.derivations import beyond_bounds, not_as_planned, underived
-from qdq_translator.simulate.evaluation import HERE, Evaluation
-from qdq_translator.simulate.implicit import (
-    ImplicitNetwork,
-    Simulated,
-    SimulationOptions,
-    copy_model,
-    simulate,
-)
-from qdq_translator.simulate.inputs import Samples
-from qdq_translator.simulate.metrics import SlicedComparison, finite_or_none, noise_to_db
+from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
+from qdq_translator.simulate.metrics import SlicedComparison, noise_to_db
 from qdq_translator.simulate.reference import (
     EQUAL_DB,
     HARMLESS,
     SAME_DB,
-    Apart,
     Proper,
+    apart,
     other_function,
     proper_scales,
     wrong_scales,
 )
-from qdq_translator.simulate.run import ExplicitNetwork, folded
 
 EQUAL, ROUNDING, SUSPICIOUS, BROKEN = VERDICTS = ("equal", "within expected rounding", "suspicious", "broken")
 FALSE_ALARM = 0.00135
@@ -64,41 +55,14 @@ MEASURED_RUNS = 32
 """Runs of the network that the expected noise is measured on."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """Verdict on one output. expected_db: SQNR of rounding alone. least_db: below it, it is suspicious. where: the
-    slice that decided, '' for the whole."""
-
-    verdict: str
-    sqnr_db: float
-    expected_db: float
-    least_db: float
-    where: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        numbers = {key: finite_or_none(getattr(self, key)) for key in ("sqnr_db", "expected_db", "least_db")}
-        return {"verdict": self.verdict, **numbers, "where": self.where}
-
-
-def expected_rounding(
-    network: ImplicitNetwork,
-    options: SimulationOptions,
-    simulated: Simulated,
-    explicit: ExplicitNetwork,
-    samples: Samples,
-    proper: Proper,
-    where: Evaluation = HERE,
-) -> dict[str, SlicedComparison]:
+def expected_rounding(setup: Setup, proper: Proper) -> dict[str, SlicedComparison]:
     """Output -> difference caused by rounding alone, on the first runs."""
-    scales = {**simulated.placement.held, **proper.stated, **proper.others}
-    held = {name: scales[name] for name in simulated.placement.held}
-    noisy = dataclasses.replace(options, rounding="noise", unclipped=frozenset(held) - proper.stated.keys())
-    model = simulate(network, noisy, placement=dataclasses.replace(simulated.placement, held=held)).model
-    rows: dict[str, SlicedComparison] = where.engine.run(
-        Apart(folded(explicit.model), explicit.ends, model, samples, where.provider),
-        shards(min(samples.runs, MEASURED_RUNS)),
-    )
-    return rows
+    placement = setup.simulated.placement
+    scales = {**placement.held, **proper.stated, **proper.others}
+    held = {name: scales[name] for name in placement.held}
+    noisy = dataclasses.replace(setup.options, rounding="noise", unclipped=frozenset(held) - proper.stated.keys())
+    model = simulate(setup.network, noisy, placement=dataclasses.replace(placement, held=held)).model
+    return apart(setup.reference, setup.explicit.ends, model, setup.samples, MEASURED_RUNS, setup.where)
 
 
 def judge(
@@ -129,8 +93,8 @@ def judge(
 
 
 def most_of_usual(samples: int, compared: float) -> float:
-    """Quantile of chi-square(n)/n, by Wilson and Hilferty (1931), that one of `compared` comparisons on n samples exceeds with the
-    probability FALSE_ALARM."""
+    """Quantile of chi-square(n)/n, by Wilson and Hilferty (1931), that one of `compared` comparisons on n samples
+    exceeds with the probability FALSE_ALARM."""
     errors = statistics.NormalDist().inv_cdf(1 - FALSE_ALARM / compared)
     return float((1 - 2 / (9 * samples) + errors * math.sqrt(2 / (9 * samples))) ** 3)
 
@@ -140,59 +104,33 @@ def worst(verdicts: Iterable[str]) -> str:
     return max(verdicts, key=VERDICTS.index, default=EQUAL)
 
 
-@dataclasses.dataclass(frozen=True)
-class Judged:
-    """Verdicts on a translation. outputs: name -> verdict. reasons: sentences on causes for suspicion other than the
-    measurements at its outputs. seen: verdict from the reasons alone."""
-
-    outputs: dict[str, Verdict]
-    reasons: list[str]
-    seen: str
-
-    @property
-    def overall(self) -> str:
-        return worst([self.seen, *(row.verdict for row in self.outputs.values())])
-
-    def as_dict(self) -> dict[str, Any]:
-        rows = {name: row.as_dict() for name, row in self.outputs.items()}
-        return {"overall": self.overall, "outputs": rows, "reasons": self.reasons}
-
-
-def judge_all(
-    network: ImplicitNetwork,
-    options: SimulationOptions,
-    simulated: Simulated,
-    explicit: ExplicitNetwork,
-    samples: Samples,
-    found: Mapping[str, SlicedComparison],
-    random: bool,
-    where: Evaluation = HERE,
-) -> Judged:
-    """found: output -> explicit model against simulated engine. random: the inputs are."""
-    names = Counterparts(Graph.from_model(copy_model(network.model)), explicit)
-    gates = {n.outputs[0] for n in names.stripped.nodes if options.sigmoid_fp16 and n.is_op(*SIGMOIDS)}
-    held = [name for name in simulated.placement.held if name not in gates]
-    proper = proper_scales(network, names, held, None if random else samples, where)
-    usual = expected_rounding(network, options, simulated, explicit, samples, proper, where)
+def judge_all(setup: Setup, found: Mapping[str, SlicedComparison]) -> Judged:
+    """found: output -> explicit model against simulated engine."""
+    network, samples, names, placement = setup.network, setup.samples, setup.names, setup.simulated.placement
+    gates = {n.outputs[0] for n in names.stripped.nodes if setup.options.sigmoid_fp16 and n.is_op(*SIGMOIDS)}
+    held = [name for name in placement.held if name not in gates]
+    proper = proper_scales(network, names, held, None if setup.random else samples, setup.where)
+    usual = expected_rounding(setup, proper)
     measured = min(samples.runs, MEASURED_RUNS) * samples.batch
-    outputs = {name: judge(row, usual[name], measured, random, len(found)) for name, row in found.items()}
-    function, seen = _another_function(network, explicit, samples, random, where)
-    reasons = [*function, *_wrong_records(network, names, simulated.placement, proper)]
-    return Judged(outputs, reasons, worst([seen, SUSPICIOUS if reasons else EQUAL]))
+    outputs = {name: judge(row, usual[name], measured, setup.random, len(found)) for name, row in found.items()}
+    function, seen = _another_function(setup)
+    reasons = [*function, *_wrong_records(network, names, placement, proper)]
+    overall = worst([seen, SUSPICIOUS if reasons else EQUAL, *(row.verdict for row in outputs.values())])
+    return Judged(overall, outputs, tuple(reasons))
 
 
-def _another_function(
-    network: ImplicitNetwork, explicit: ExplicitNetwork, samples: Samples, random: bool, where: Evaluation
-) -> tuple[list[str], str]:
+def _another_function(setup: Setup) -> tuple[list[str], str]:
     """Sentences about outputs that the two networks compute differently in float, and the verdict that they give."""
+    network = setup.network
     if network.option.get("dla_rewrites") == "approximate":
         return [], EQUAL
     saturated = any(row.get("saturated") for row in network.report.get("weights", ()))
-    found = other_function(explicit, network.model, samples, where, SAME_DB if saturated else EQUAL_DB)
-    lost = not random and any(db <= 0 for db in found.values())
+    least = SAME_DB if saturated else EQUAL_DB
+    found = other_function(setup.explicit, network.model, setup.samples, setup.where, least)
+    lost = not setup.random and any(db <= 0 for db in found.values())
     return [
-        f"In float, without any rounding of activations, output '{name}' is {db:.1f} dB away from the model as given: a weight, "
-        "an attribute or a connection is not the model's."
+        f"In float, without any rounding of activations, output '{name}' is {db:.1f} dB away from the model as given: "
+        "a weight, an attribute or a connection is not the model's."
         for name, db in found.items()
     ], BROKEN if lost else EQUAL
 
@@ -210,6 +148,6 @@ def _wrong_records(
     yield from not_as_planned(network, placement.higher)
     for tensor, (share, db) in proper.tight.items():
         yield (
-            f"The calibrated range of '{tensor}' clips {100 * share:.3g}% of its values on these inputs (SQNR {db:.1f} dB): calibrate on "
-            "data like these."
+            f"The calibrated range of '{tensor}' clips {100 * share:.3g}% of its values on these inputs "
+            f"(SQNR {db:.1f} dB): calibrate on data like these."
         )

@@ -1,4 +1,4 @@
-"""Check a board's results (`collect.sh` of a bundle) and compare them with the plan and both ends of each hypothesis."""
+"""Check a board's results (`collect.sh` of a bundle), and compare them with both ends of each hypothesis."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from onnx import TensorProto
 
 from qdq_translator.core.disk import file_digest
 from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.engine_rows import BuiltLayer
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.hypotheses import BETWEEN, DEVICE_QUESTIONS, FUSION, GPU_INT8, HYPOTHESES, RANGES, SIGMOID
+from qdq_translator.core.hypotheses import DEVICE_QUESTIONS, HYPOTHESES
 from qdq_translator.engine.messages import BuildLog, read_log
 from qdq_translator.output.emit.remembered import Remembered
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
@@ -139,17 +140,11 @@ def settle(
 ) -> list[Settled]:
     """Both ends of each hypothesis that changes the simulated outputs, against those of the board."""
     network = ImplicitNetwork.read(files)
-    sigmoid = Remembered.of_options(network.option).on_dla
-    planned = SimulationOptions(sigmoid_fp16=sigmoid)
-    ends: dict[str, dict[str, Any]] = {
-        FUSION: {"fuse": False},
-        SIGMOID: {"sigmoid_fp16": not sigmoid},
-        **{name: {"other": frozenset((name,))} for name in (BETWEEN, GPU_INT8, RANGES)},
-    }
+    planned = SimulationOptions(sigmoid_fp16=Remembered.of_options(network.option).on_dla)
     base = _simulated(network, planned, inputs)
     found = []
     for name in HYPOTHESES:
-        other = _simulated(network, dataclasses.replace(planned, **ends[name]), inputs) if name in ends else base
+        other = _simulated(network, planned.at_other_end(name), inputs)
         if any(not np.array_equal(base[key], other[key]) for key in base):
             found.append(Settled(name, _distance(outputs, base), _distance(outputs, other)))
     return found
@@ -163,7 +158,7 @@ def _simulated(
 
 
 def _distance(board: Mapping[str, np.ndarray], simulated: Mapping[str, np.ndarray]) -> float:
-    """Root mean square of the difference over that of the values, the largest of all outputs. Raises UserError for other outputs."""
+    """Root mean square of the difference over that of the values, of the worst output. Raises UserError for others."""
     worst = 0.0
     for name, values in simulated.items():
         if name not in board or board[name].size != values.size:
@@ -174,21 +169,20 @@ def _distance(board: Mapping[str, np.ndarray], simulated: Mapping[str, np.ndarra
     return worst
 
 
-def device_answers(model: onnx.ModelProto, layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def device_answers(model: onnx.ModelProto, layers: Sequence[BuiltLayer]) -> list[dict[str, Any]]:
     """The questions of `DEVICE_QUESTIONS` that the engine answers: all layers of the operator are on one device, in an engine
     for a DLA. layers: rows of `inspector.engine_truth`. JSON types only."""
     types = {tensor.name: TensorProto.DataType.Name(tensor.data_type) for tensor in model.graph.initializer}
     indices = {node.name: types.get(node.input[1], "") for node in model.graph.node if len(node.input) > 1}
     found = []
     for question in DEVICE_QUESTIONS:
-        rows = [
-            row for row in layers if row["op"] == question.op and question.indices in ("", indices.get(row["name"], ""))
-        ]
-        devices = {row["device"] for row in rows}
-        if len(devices) == 1 and any(row["device"] == "DLA" for row in layers) and devices <= {"DLA", "GPU"}:
+        asked = (row for row in layers if row.op == question.op)
+        rows = [row for row in asked if question.indices in ("", indices.get(row.name, ""))]
+        devices = {row.device for row in rows}
+        if len(devices) == 1 and any(row.device == "DLA" for row in layers) and devices <= {"DLA", "GPU"}:
             (device,) = devices
             sentence = question.on_dla if device == "DLA" else question.on_gpu
             held = "planned" if device == question.planned else "other"
-            names = ", ".join(row["name"] for row in rows)
+            names = ", ".join(row.name for row in rows)
             found.append({"hypothesis": question.id, "held": held, "sentence": sentence, "layers": names})
     return found

@@ -40,7 +40,7 @@ from qdq_translator.qdq.float_types import (
 )
 from qdq_translator.qdq.pairs import with_opset
 from qdq_translator.scales.inference.formulas import inside_normalizations
-from qdq_translator.simulate.evaluation import Evaluation
+from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.targets.precision import FP16 as HIGHER
 from qdq_translator.targets.precision import INT8, ON_DLA, LayerPlan
 from qdq_translator.workflows.translator import translate
@@ -82,7 +82,7 @@ class Explicit(Shown):
         ]
 
     def save(self, folder: Union[str, Path], file: str = "") -> Path:
-        """Writes network and report, both or none; returns the network's path. file: its name (default: NAME_explicit.onnx)."""
+        """Writes network and report, both or none; returns the network's path. file: default NAME_explicit.onnx."""
         path = Path(folder) / (file or f"{self.name}{EXPLICIT_SUFFIX}")
         with appear_together(path.parent) as scratch:
             external = self.translated.source.external_data
@@ -105,7 +105,7 @@ def explicit(
     scales: Optional[Mapping[str, float]] = None,
     name: Optional[str] = None,
     progress: Progress = silent,
-    where: Optional[Evaluation] = None,
+    where: Evaluation = HERE,
 ) -> Explicit:
     """A Q/DQ network for strong typing. model, options, name, progress, where: as in `translate`. scales: tensor ->
     scale, for a float model (a calibration cache). Raises UserError."""
@@ -211,7 +211,7 @@ def _written(translated: Translated, how: ExplicitOptions, notes: list[str]) -> 
 
 
 def _set_io_types(graph: Graph, wanted: str) -> None:
-    """Set types of graph inputs and outputs. Raises UserError if INT8 is requested and a tensor has no separate pair."""
+    """Set types of graph inputs and outputs. Raises UserError for INT8 at a tensor without a separate pair."""
     if wanted == "same":
         return
     for name, value in [*graph.inputs.items(), *graph.outputs.items()]:

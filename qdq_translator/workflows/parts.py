@@ -24,7 +24,6 @@ from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.io import load_model, write_model
 from qdq_translator.ir.operators import PARTS, RANDOM, REARRANGES
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.ir.weights import to_message
 from qdq_translator.output.report.data import format_report
 from qdq_translator.scales.table import Origin, TensorScale
 from qdq_translator.simulate.implicit import copy_model
@@ -100,30 +99,27 @@ def cut(graph: Graph, types: TensorTypes, begin: Sequence[str], end: Sequence[st
             nodes[role].append(node)
     if not nodes["dla"]:
         raise UserError("There is no node between the tensors at which the DLA part begins and ends.", _AGAIN)
-    home = {name: role for role in ROLES for node in nodes[role] for name in node.outputs}
     read_in: dict[str, set[str]] = {}
     for role in ROLES:
         for node in nodes[role]:
             for name in node.reads():
                 read_in.setdefault(name, set()).add(role)
-    return [
-        _part(graph, types, role, nodes[role], constant, home, read_in, [*begin, *end]) for role in ROLES if nodes[role]
-    ]
+    return [_part(graph, types, role, nodes[role], constant, read_in, [*begin, *end]) for role in ROLES if nodes[role]]
 
 
 def tail(graph: Graph, planned: Graph, report: Mapping[str, Any]) -> list[str]:
-    """The layers that no DLA subgraph with at least 1% of the multiply-accumulates waits for: a decode tail, which a quantizer
-    should leave alone.
+    """The layers that no DLA subgraph with at least 1% of the multiply-accumulates waits for: a decode tail, which a
+    quantizer should leave alone.
 
     planned: the network that `report` is about, with the tensors of `graph` that are still in it.
     """
     if report["dla"] is None:
         return []
     subgraph = {row["name"]: row["subgraph"] for row in report["dla"]["layers"] if row["subgraph"] >= 0}
-    macs: dict[int, int] = {}
+    macs = dict.fromkeys(subgraph.values(), 0)
     for row in report["plan"]:
         if row["name"] in subgraph:
-            macs[subgraph[row["name"]]] = macs.get(subgraph[row["name"]], 0) + (row["macs"] or 0)
+            macs[subgraph[row["name"]]] += row["macs"] or 0
     large = {number for number, count in macs.items() if count >= _LARGE * sum(macs.values())}
     there = {name for name, number in subgraph.items() if number in large}
     made = [name for node in planned.nodes if node.name in there for name in node.outputs if name in graph.producer]
@@ -183,7 +179,6 @@ def _part(
     role: str,
     nodes: list[Node],
     constant: set[int],
-    home: Mapping[str, str],
     read_in: Mapping[str, set[str]],
     borders: Sequence[str],
 ) -> Part:
@@ -198,16 +193,8 @@ def _part(
         if name and (name in graph.outputs or name in borders or read_in.get(name, {role}) - {role})
     ]
     inputs = [name for name in reads if name not in made and name not in graph.initializers]
-    used = dict.fromkeys(name for node in everything for name in node.reads())
-    model = onnx.ModelProto(ir_version=graph.ir_version, producer_name="qdq-translator")
-    for domain, version in graph.opsets.items():
-        model.opset_import.add(domain=domain, version=version)
-    model.graph.name = f"{graph.name or 'graph'}_{role}"
-    model.graph.node.extend(node.to_proto() for node in everything)
-    model.graph.initializer.extend(to_message(graph.initializers[name]) for name in used if name in graph.initializers)
-    model.graph.input.extend(_value(graph, types, name) for name in inputs)
-    model.graph.output.extend(_value(graph, types, name) for name in outputs)
-    return Part(role, model, inputs, outputs)
+    ends = ([_value(graph, types, name) for name in names] for names in (inputs, outputs))
+    return Part(role, graph.submodel(everything, f"{graph.name or 'graph'}_{role}", *ends), inputs, outputs)
 
 
 def _value(graph: Graph, types: TensorTypes, name: str) -> onnx.ValueInfoProto:
@@ -257,7 +244,7 @@ def split_translation(files: TranslationFiles, request: Request) -> dict[str, An
     """Split a translation into several with all files each, and a manifest. Raises UserError if it cannot be cut."""
     report, config = files.read_report(), files.read_config()
     model, source = load_model(files.model)
-    options = _options(config)
+    options = options_of(config.get("options", {}), _KEPT)
     graph = Graph.from_model(copy_model(model))
     types = TensorTypes(graph, options.sizes)
     parts = _parts(graph, types, report, request)
@@ -285,7 +272,7 @@ def split_translation(files: TranslationFiles, request: Request) -> dict[str, An
         ]
         behind = tail(graph, graph, report)
         manifest = _manifest(report["source"], rows, behind, runs, report)
-        _write_manifest(scratch, files.name, manifest)
+        write_json(scratch / f"{files.name}{SPLIT_SUFFIX}", manifest)
     return manifest
 
 
@@ -332,7 +319,7 @@ def split_model(path: Path, options: TranslateOptions, request: Request) -> dict
     with appear_together(request.output) as scratch:
         for part, target in zip(parts, targets):
             write_model(part.model, scratch / target, f"{target}.data", source.external_data)
-        _write_manifest(scratch, name, manifest)
+        write_json(scratch / f"{name}{SPLIT_SUFFIX}", manifest)
     return manifest
 
 
@@ -353,19 +340,8 @@ def _times(report: Mapping[str, Any]) -> dict[str, float]:
     return {row["name"]: row["cost"]["milliseconds"] or 0.0 for row in report["plan"] if row["cost"] is not None}
 
 
-def _options(config: Mapping[str, Any]) -> TranslateOptions:
-    """Options of the translation, without those that change graph or scales: a part has both already."""
-    fixed = (
-        "trt_calib_version",
-        "platform",
-        "target",
-        "power_mode",
-        "dla_clock",
-        "cost_model",
-        "shapes",
-        "no_auto_names",
-    )
-    return options_of(config.get("options", {}), fixed)
+_KEPT = ("trt_calib_version", "platform", "target", "power_mode", "dla_clock", "cost_model", "shapes", "no_auto_names")
+"""Options of a translation for its parts, which have its graph and its scales already."""
 
 
 def _behind_pair(graph: Graph, tensor: str) -> str:
@@ -423,7 +399,3 @@ def _manifest(
         "tail_macs_share": sum(macs.get(name, 0) for name in behind) / total if total else None,
         "proof": {"runs": runs, "equal_bits": True},
     }
-
-
-def _write_manifest(folder: Path, name: str, manifest: dict[str, Any]) -> None:
-    write_json(folder / f"{name}{SPLIT_SUFFIX}", manifest)

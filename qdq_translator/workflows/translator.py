@@ -36,6 +36,7 @@ from qdq_translator.planning.translation import Translated
 from qdq_translator.planning.weight_check import check_weights
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import ScaleTable, TensorScale
+from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.targets.auto_names import Automatic, automatic_scales, report_without
 from qdq_translator.targets.parser_network import supports
 from qdq_translator.targets.precision import LayerPlan
@@ -43,7 +44,6 @@ from qdq_translator.targets.settings import EVERYWHERE, Settings, resolve, with_
 
 if TYPE_CHECKING:
     from qdq_translator.simulate.calibration.data_scales import DataScales
-    from qdq_translator.simulate.evaluation import Evaluation
     from qdq_translator.simulate.inputs import Samples
 
 
@@ -90,19 +90,19 @@ def translate(
     name: Optional[str] = None,
     progress: Progress = silent,
     assume_scales: bool = False,
-    where: Optional[Evaluation] = None,
+    where: Evaluation = HERE,
     try_more: bool = True,
     explicit: bool = False,
     given: Optional[Mapping[str, float]] = None,
 ) -> Translation:
     """Translates one model.
 
-    model: a path, or a ModelProto (copied, not changed). Weights that lie in other files than the model's are read when they are
-    needed, so those files must stay as they are until the translation is saved. name: what the files are called (default: the file's stem,
-    else the graph's name). progress: told how far the calibration is (`--calibrate`). assume_scales: plan as if every tensor
-    had one and the same scale (`qdq-translator plan`). where: who observes data (default: this process). try_more: say
-    what further options would do. explicit: for `explicit`, which puts Q/DQ back (TensorRT 10 and later). given: tensor -> scale, for a
-    float model. Raises UserError, always with a remedy.
+    model: a path, or a ModelProto (copied, not changed). Weights that lie in other files than the model's are read when
+    they are needed, so those files must stay as they are until the translation is saved. name: what the files are
+    called (default: the file's stem, else the graph's name). progress: told how far the calibration is (`--calibrate`).
+    assume_scales: plan as if every tensor had one and the same scale (`qdq-translator plan`). where: who observes data
+    (default: this process). try_more: say what further options would do. explicit: for `explicit`, which puts Q/DQ back
+    (TensorRT 10 and later). given: tensor -> scale, for a float model. Raises UserError, always with a remedy.
     """
     options = options or TranslateOptions()
     diagnostics = Diagnostics()
@@ -114,7 +114,7 @@ def translate(
     unchanged = scales.fork()
 
     if settings.calibration is not None and settings.calibration.equalize:
-        _equalize(network, settings, diagnostics, progress, where)
+        _equalize(network, settings, settings.calibration.ignore_nonfinite, diagnostics, progress, where)
         types = network.types
     context = context_of(network, scales, settings)
     data = _data_scales(graph, settings, diagnostics, progress, where)
@@ -170,16 +170,8 @@ def _conclude(
     """Build the value from the decision: names that TensorRT generates, causes, weights, messages. tried: effect of
     other options, if to be examined (may_try: also with every scale)."""
     graph, types, context = network.graph, network.types, decision.context
-    scales, hardware = context.scales, settings.hardware
-    dla, costs, rewrites = decision.dla, decision.costs, decision.rewrites
-    automatic = Automatic()
-    renamed = {name for d in diagnostics for name in d.data.get(RENAMED_NODES, ())} if settings.keep_model else set()
-    certain = not settings.keep_model or not (renamed or automatic_collisions(graph))
-    if hardware.origin != "default" and supports(hardware.tensorrt) and not options.no_auto_names and certain:
-        automatic = automatic_scales(graph, types, scales, hardware.tensorrt)
-    plan = report_without(decision.plan, automatic, hardware.tensorrt, diagnostics)
-    if renamed:  # a layer argument cannot name them in the user's file
-        plan = [dataclasses.replace(row, listed=False) if row.name in renamed else row for row in plan]
+    scales, dla, costs, rewrites = context.scales, decision.dla, decision.costs, decision.rewrites
+    automatic, plan = _automatic(network, decision, options, settings, diagnostics)
     causes = find_root_causes(context, plan, network.users_names())
     plan = explain(plan, causes)
     if dla is not None and costs is not None:
@@ -205,7 +197,7 @@ def _conclude(
         diagnostics,
         options,
         source,
-        hardware,
+        settings.hardware,
         causes,
         decision.shared,
         dla,
@@ -215,6 +207,21 @@ def _conclude(
         types if dla is None else network.planned_types,
         network.trained,
     )
+
+
+def _automatic(
+    network: Network, decision: Decision, options: TranslateOptions, settings: Settings, diagnostics: Diagnostics
+) -> tuple[Automatic, list[LayerPlan]]:
+    """Scales of tensors that only TensorRT's own network has, and the plan with a word on the layers that lack one."""
+    graph, hardware, automatic = network.graph, settings.hardware, Automatic()
+    renamed = {name for d in diagnostics for name in d.data.get(RENAMED_NODES, ())} if settings.keep_model else set()
+    certain = not settings.keep_model or not (renamed or automatic_collisions(graph))
+    if hardware.origin != "default" and supports(hardware.tensorrt) and not options.no_auto_names and certain:
+        automatic = automatic_scales(graph, network.types, decision.context.scales, hardware.tensorrt)
+    plan = report_without(decision.plan, automatic, hardware.tensorrt, diagnostics)
+    if renamed:  # a layer argument cannot name them in the user's file
+        plan = [dataclasses.replace(row, listed=False) if row.name in renamed else row for row in plan]
+    return automatic, plan
 
 
 def _read(model: Model, settings: Settings, diagnostics: Diagnostics) -> tuple[Network, Source, str]:
@@ -244,10 +251,11 @@ def _earned(
     model: Model,
     settings: Settings,
     diagnostics: Diagnostics,
-    where: Optional[Evaluation] = None,
+    where: Evaluation = HERE,
 ) -> tuple[Network, Source, str]:
-    """As `_read`, without the rewrites that lose too much precision (rule F12) or make the network slower by the estimate (rule R1).
-    A Clip whose bounds the calibration data do not reach is removed instead of rewritten (rule F12)."""
+    """As `_read`, without the rewrites that lose too much precision (rule F12) or make the network slower by the
+    estimate (rule R1). A Clip whose bounds the calibration data do not reach is removed instead of rewritten (rule
+    F12)."""
     read = _proved if settings.prove else _read
     said = Diagnostics()
     network, source, name = read(model, settings, said)
@@ -311,7 +319,8 @@ def _proved(model: Model, settings: Settings, diagnostics: Diagnostics) -> tuple
     network.stages.clear()
     diagnostics.info(
         "D0",
-        f"--prove: ONNX Runtime computes the same with each of {count} rewrites and without it, for {SAMPLES} inputs a rewrite.",
+        f"--prove: ONNX Runtime computes the same with each of {count} rewrites and without it, for {SAMPLES} inputs "
+        "a rewrite.",
     )
     if settings.rewrites != "approximate" and not any(node.is_op(*RANDOM, "Dropout") for node in network.graph.nodes):
         _prove_whole(model, network, settings, diagnostics)
@@ -319,8 +328,8 @@ def _proved(model: Model, settings: Settings, diagnostics: Diagnostics) -> tuple
 
 
 def _prove_whole(model: Model, network: Network, settings: Settings, diagnostics: Diagnostics) -> None:
-    """The model less its quantizers against the network that is written, on calibration data or random inputs. Raises UserError if
-    they differ; a note if ONNX Runtime cannot run one of them."""
+    """The model less its quantizers against the network that is written, on calibration data or random inputs. Raises
+    UserError if they differ; a note if ONNX Runtime cannot run one of them."""
     from qdq_translator.simulate.reference import other_function
     from qdq_translator.simulate.run import ExplicitNetwork
 
@@ -339,14 +348,15 @@ def _prove_whole(model: Model, network: Network, settings: Settings, diagnostics
         return
     for output, db in differing.items():
         raise UserError(
-            f"--prove: output '{output}' of the translated network is {db:.1f} dB away from the model as given, both in float.",
+            f"--prove: output '{output}' of the translated network is {db:.1f} dB away from the model as given, "
+            "both in float.",
             "This is a bug: please report it with the model; --without dla_rewrites may avoid it.",
         )
 
 
 def _prove_precision(model: Model, made: Translation, settings: Settings, **more: Any) -> None:
-    """SQNR and INT8 values of the planned precision, without the rewrites and with them, on the calibration data or random inputs.
-    more: further arguments of `translate`."""
+    """SQNR and INT8 values of the planned precision, without the rewrites and with them, on the calibration data or
+    random inputs. more: further arguments of `translate`."""
     from qdq_translator.planning.steps import MOST
     from qdq_translator.simulate.prove import planned_precision
 
@@ -366,7 +376,8 @@ def _prove_precision(model: Model, made: Translation, settings: Settings, **more
         if found.tensors
         else "no INT8 tensor is in both"
     )
-    text = f"--prove, in the planned precision on {which}: {found.before:.1f} dB without the rewrites, {found.after:.1f} dB with them; {values}."
+    change = f"{found.before:.1f} dB without the rewrites, {found.after:.1f} dB with them"
+    text = f"--prove, in the planned precision on {which}: {change}; {values}."
     data = {"before": found.before, "after": found.after, "equal": found.equal, "first": found.first}
     worse = found.after < min(found.before - MOST, ONE_ROUNDING)
     tell = made.diagnostics.warning if worse else made.diagnostics.info
@@ -377,11 +388,10 @@ def _proof_inputs(
     model: onnx.ModelProto, graph: Graph, settings: Settings, scales: Mapping[str, float]
 ) -> tuple[Samples, str]:
     """Proof inputs and their description. model: that of the graph."""
-    from qdq_translator.simulate.calibration.data_scales import load_data
+    if settings.calibration is not None:
+        return _data(graph, settings), "calibration data"
     from qdq_translator.simulate.prove import random_inputs
 
-    if settings.calibration is not None:
-        return load_data(graph, settings.calibration, settings.input_shapes), "calibration data"
     return random_inputs(model, graph, settings.input_shapes, scales), "random inputs"
 
 
@@ -433,53 +443,46 @@ class _Tried:
         return small and self._settings.rewrites == "off", small and self._settings.rewrites in ("off", "on")
 
 
-def _data_scales(
-    graph: Graph,
-    settings: Settings,
-    diagnostics: Diagnostics,
-    progress: Progress,
-    where: Optional[Evaluation],
-) -> Optional[DataScales]:
-    """Rules K1 and K2, if data were given: source of scales for `infer_scales`."""
-    wanted = settings.calibration
-    if wanted is None:
-        return None
-    from qdq_translator.simulate.calibration.data_scales import DataScales, load_data
-    from qdq_translator.simulate.evaluation import HERE
-
-    samples = load_data(graph, wanted, settings.input_shapes)
-    return DataScales(samples, wanted, diagnostics, progress, where or HERE)
-
-
-def _reach(model: Model, settings: Settings, where: Optional[Evaluation]) -> dict[str, float]:
-    """Rule F12 on the calibration data."""
-    from qdq_translator.simulate.calibration.data_scales import clip_reach, load_data
-    from qdq_translator.simulate.evaluation import HERE
+def _data(graph: Graph, settings: Settings) -> Samples:
+    """The calibration data."""
+    from qdq_translator.simulate.calibration.data_scales import load_data
 
     assert settings.calibration is not None
+    return load_data(graph, settings.calibration, settings.input_shapes)
+
+
+def _data_scales(
+    graph: Graph, settings: Settings, diagnostics: Diagnostics, progress: Progress, where: Evaluation
+) -> Optional[DataScales]:
+    """Rules K1 and K2, if data were given: source of scales for `infer_scales`."""
+    if settings.calibration is None:
+        return None
+    from qdq_translator.simulate.calibration.data_scales import DataScales
+
+    return DataScales(_data(graph, settings), settings.calibration, diagnostics, progress, where)
+
+
+def _reach(model: Model, settings: Settings, where: Evaluation) -> dict[str, float]:
+    """Rule F12 on the calibration data."""
+    from qdq_translator.simulate.calibration.data_scales import clip_reach
+
     network = _read(model, dataclasses.replace(settings, rewrites="off"), Diagnostics())[0]
-    samples = load_data(network.graph, settings.calibration, settings.input_shapes)
-    return clip_reach(network, samples, where or HERE)
+    return clip_reach(network, _data(network.graph, settings), where)
 
 
 def _equalize(
-    network: Network, settings: Settings, diagnostics: Diagnostics, progress: Progress, where: Optional[Evaluation]
+    network: Network, settings: Settings, ignore: bool, diagnostics: Diagnostics, progress: Progress, where: Evaluation
 ) -> None:
-    """Raises UserError for a network with its own scales: its quantized weights would change."""
-    from qdq_translator.simulate.calibration.data_scales import load_data
+    """Raises UserError for a network with its own scales: its quantized weights would change. ignore: samples that are not finite."""
     from qdq_translator.simulate.calibration.equalize import equalize
-    from qdq_translator.simulate.evaluation import HERE
     from qdq_translator.simulate.finite import only_finite
 
-    if settings.calibration is None:
-        return
     if settings.keep_model or next(iter(network.scales.items()), None) is not None:
         raise UserError(
             "--equalize rescales weights, and this model has scales or weights that must stay as they are.",
             "Give the float model and --calibrate, without --keep_model.",
         )
-    where, asked = where or HERE, settings.calibration
-    samples = only_finite(load_data(network.graph, asked, settings.input_shapes), asked.ignore_nonfinite, where=where)
+    samples = only_finite(_data(network.graph, settings), ignore, where=where)
     equalize(network.graph, network.types, samples, progress, where).report(diagnostics)
     network.changed()
 

@@ -1,4 +1,4 @@
-"""`verify` from files to one plain object of results."""
+"""`verify` from files to one row of results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ import onnx
 
 from qdq_translator._version import __version__
 from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats import report_rows
 from qdq_translator.core.formats.files import TranslationFiles, read_layer_argument
+from qdq_translator.core.formats.rows import plain
+from qdq_translator.core.formats.verify_rows import (
+    ComparedOutput,
+    Inputs,
+    Jump,
+    MetricDrop,
+    Outputs,
+    Simulation,
+    Verification,
+)
 from qdq_translator.core.hypotheses import BETWEEN, FUSION, GPU_INT8, HYPOTHESES, RANGES, SIGMOID
 from qdq_translator.core.options import words_of
 from qdq_translator.core.progress import Progress, silent
@@ -25,25 +36,30 @@ from qdq_translator.passes.cleanup import remove_dead_nodes
 from qdq_translator.qdq.restore import with_qdq_opset
 from qdq_translator.quantizers.dialects import OPERATORS, convert
 from qdq_translator.quantizers.sidecars import apply_scales
-from qdq_translator.simulate.account import Judge, account
+from qdq_translator.simulate.account import Account, Judge, account
 from qdq_translator.simulate.calibration.audit import audit_network
-from qdq_translator.simulate.chain import chained
 from qdq_translator.simulate.compare import (
     EXPLICIT,
     SIMULATED,
     DeviceResults,
-    OutputComparison,
+    Setup,
     compare_outputs,
 )
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.finite import only_finite
-from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, simulate
+from qdq_translator.simulate.implicit import (
+    ImplicitNetwork,
+    Simulated,
+    SimulationOptions,
+    chained,
+    copy_model,
+    simulate,
+)
 from qdq_translator.simulate.inputs import Samples, given_samples, input_specs, random_samples
-from qdq_translator.simulate.metrics import SlicedComparison
 from qdq_translator.simulate.per_layer import compare_layers
 from qdq_translator.simulate.run import ExplicitNetwork
 from qdq_translator.simulate.sensitivity import measure_sensitivity
-from qdq_translator.simulate.user_metric import UserMetric, load_metric
+from qdq_translator.simulate.user_metric import load_metric
 from qdq_translator.simulate.verdict import BROKEN, SUSPICIOUS, judge_all
 
 PARTS = "parts"
@@ -54,10 +70,17 @@ NETWORK = "explicit network"
 MOST_FAULTS = 5
 """Of the set, that the message of another error names in front of its own."""
 KIND = "qdq-translator verification"
+_ABOUT_DEVICE = ("device", "tensorrt", "target", "dla_core", "engines")
 
 
 def verify(options: VerifyOptions, progress: Progress = silent, where: Evaluation = HERE) -> dict[str, Any]:
-    """All requested results, as JSON types. `failed`: sentences about missed thresholds. where: runs the computation.
+    """As `verified`, in JSON types."""
+    found: dict[str, Any] = plain(verified(options, progress, where))
+    return found
+
+
+def verified(options: VerifyOptions, progress: Progress = silent, where: Evaluation = HERE) -> Verification:
+    """All requested results. where: runs the computation.
 
     Raises UserError for files that do not belong together or cannot be run.
     """
@@ -74,27 +97,15 @@ def verify(options: VerifyOptions, progress: Progress = silent, where: Evaluatio
         raise UserError(f"{first} A possible consequence: {error.what}", error.hint) from error
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class _Given:
-    """Inputs of the comparison."""
+    """made: options of the translation. source: of the explicit model."""
 
     options: VerifyOptions
     files: TranslationFiles
-    network: ImplicitNetwork
     made: Remembered
-    settings: SimulationOptions
     source: Source
-    explicit: ExplicitNetwork
-    simulated: Simulated
-    samples: Samples
-    float_model: Optional[onnx.ModelProto]
-    metric: Optional[UserMetric]
-    progress: Progress
-    where: Evaluation
-
-    @property
-    def random(self) -> bool:
-        return self.options.inputs is None
+    setup: Setup
 
 
 def _given(
@@ -114,60 +125,76 @@ def _given(
     )
     explicit = ExplicitNetwork.of(runnable(model, network.option.get("scales")))
     float_model = load_model(options.float)[0] if options.float else None
-    samples = _samples(options, network, made)
-    if options.inputs is not None:
+    samples, random = _samples(options, network, made), options.inputs is None
+    if not random:
         samples = only_finite(samples, options.ignore_nonfinite, progress, where)
-    simulated = simulate(network, settings)
-    made_of = (source, explicit, simulated, samples, float_model, metric)
-    return _Given(options, files, network, made, settings, *made_of, progress, where)
+    both = (network, settings, explicit, simulate(network, settings), samples, random)
+    return _Given(options, files, made, source, Setup(*both, float_model, metric, progress, where))
 
 
-def _verified(given: _Given, faults: list[str]) -> dict[str, Any]:
+def _verified(given: _Given, faults: list[str]) -> Verification:
     """`faults`: result of `disagreements`."""
-    options, network, samples, simulated = given.options, given.network, given.samples, given.simulated
-    source, where = given.source, given.where
+    options, setup, source = given.options, given.setup, given.source
+    network, samples, metric = setup.network, setup.samples, setup.metric
     device, parts, others = _device_results(given), _parts(given), _other_ends(given)
-    stages = _stages(given, others, parts)
-    outputs = compare_outputs(
-        given.explicit, simulated, samples, given.float_model, device, given.progress, stages, given.metric, where
-    )
-    given.progress("expected rounding", 0, 1)
-    found = outputs.pairs[EXPLICIT, SIMULATED]
-    verdict = judge_all(network, given.settings, simulated, given.explicit, samples, found, given.random, where)
+    found, outputs = compare_outputs(setup, device, _stages(given, others, parts))
+    setup.progress("expected rounding", 0, 1)
+    verdict = judge_all(setup, found)
+    notes = [*samples.notes, *(device.notes if device is not None else ())]
+    layers, audit = compare_layers(setup) if options.per_layer else None, _audit(given)
+    rows = layers.rows if layers is not None else ()
+    notes += [f"'{row.tensor}': {'; '.join(row.notes)}" for row in rows if row.tensor in network.unary]
+    sensitivity, account_of = _accounted(given, outputs)
+    if account_of is not None:
+        account_of.annotate({"audit": audit})
+    if "integrity" not in network.report:
+        notes.append("the files were written without digests, so changes in the model go unnoticed")
+    samples.check_unchanged()
     # "": translated from a ModelProto
     stale = network.config.get("source", {}).get("sha256", "") not in ("", source.sha256)
-    results: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "kind": KIND,
-        "generator": f"qdq-translator {__version__}",
-        "model": {"file": source.file, "sha256": source.sha256},
-        "translation": given.files.name,
-        "stale": stale,
-        "simulation": _simulation(given, parts, others),
-        "integrity": faults,
-        "inputs": {"source": samples.source, "samples": len(samples), "batch": samples.batch, "random": given.random},
-        "outputs": outputs.as_dict(),
-        "verdict": verdict.as_dict(),
-        "notes": [*samples.notes, *(device.notes if device is not None else ())],
-    }
-    if device is not None:
-        results["device"] = {k: device.about.get(k) for k in ("device", "tensorrt", "target", "dla_core", "engines")}
-    _add_asked(results, given, outputs)
-    samples.check_unchanged()
     failed = [f"{source.file} is not the file that was translated (its SHA-256 differs): translate it again."] * stale
-    results["failed"] = failed + faults + _failed(options, outputs)
+    failed += faults + _failed(options, outputs)
     if verdict.overall == BROKEN or (options.strict and verdict.overall == SUSPICIOUS):
-        results["failed"].append(f"The verdict is '{verdict.overall}'.")
-    return results
+        failed.append(f"The verdict is '{verdict.overall}'.")
+    return Verification(
+        schema_version=SCHEMA_VERSION,
+        kind=KIND,
+        generator=f"qdq-translator {__version__}",
+        model=report_rows.Source(source.file, source.sha256),
+        translation=given.files.name,
+        stale=stale,
+        simulation=_simulation(given, parts, others),
+        integrity=tuple(faults),
+        inputs=Inputs(samples.source, len(samples), samples.batch, setup.random),
+        outputs=outputs,
+        verdict=verdict,
+        notes=tuple(notes),
+        device=device and {key: device.about.get(key) for key in _ABOUT_DEVICE},
+        metric=None if metric is None else MetricDrop(metric.name, _metric_drop(outputs)),
+        per_layer=None if layers is None else layers.row(lambda jump: _with_share(jump, account_of)),
+        audit=audit,
+        sensitivity=sensitivity,
+        account=account_of and account_of.as_dict(),
+        failed=tuple(failed),
+    )
+
+
+def _with_share(jump: Jump, found: Optional[Account]) -> Jump:
+    """With its share of the noise at the outputs, and the causes of its entry in the account."""
+    if found is None:
+        return jump
+    entry = found.entry(jump.tensor) if jump.where == "read" else found.entry(layer=jump.node)
+    notes = dict.fromkeys((*jump.notes, *(entry.causes if entry is not None else ())))
+    return dataclasses.replace(jump, noise_share=found.share(entry.noise) if entry else 0.0, notes=tuple(notes))
 
 
 def _stages(given: _Given, others: Mapping[str, Simulated], parts: Mapping[str, Simulated]) -> dict[str, Simulated]:
     """Comparisons besides the explicit model and the simulated plan."""
     stages = {HYPOTHESES[name].stage: other for name, other in others.items()}
     if given.options.explicit_network:
-        stages[NETWORK] = _explicit_network(given.options.explicit_network, given.simulated)
+        stages[NETWORK] = _explicit_network(given.options.explicit_network, given.setup.simulated)
     if parts:
-        stages[PARTS] = chained(parts, given.simulated)
+        stages[PARTS] = chained(parts, given.setup.simulated)
     return stages
 
 
@@ -177,7 +204,7 @@ def _device_results(given: _Given) -> Optional[DeviceResults]:
     if not options.device_results:
         return None
     used = {"model": given.files.model, "cache": given.files.cache, "inputs": Path(options.inputs or "")}
-    names = [value.name for value in given.simulated.model.graph.output]
+    names = [value.name for value in given.setup.simulated.model.graph.output]
     device = DeviceResults.read(Path(options.device_results), used, names)
     ran = device.about.get("target") or made.target
     if made.on_dla and ran != made.target:
@@ -188,99 +215,76 @@ def _device_results(given: _Given) -> Optional[DeviceResults]:
     return device
 
 
-def _simulation(given: _Given, parts: Mapping[str, Simulated], others: Iterable[str]) -> dict[str, Any]:
+def _simulation(given: _Given, parts: Mapping[str, Simulated], others: Iterable[str]) -> Simulation:
     """Precisions in the simulation. others: hypotheses whose other end is shown."""
-    options, settings, placement = given.options, given.settings, given.simulated.placement
-    gates = any(node.op_type in SIGMOIDS for node in given.network.model.graph.node)
-    return {
-        "rounding": settings.rounding,
-        "higher_layers": "fp16" if settings.fp16 else "fp32",
-        "layers_in_fp16_on_dla": len(placement.higher & given.network.on_dla),
-        "sigmoid": ("fp16" if settings.sigmoid_fp16 else "int8") if gates else "",
-        "fuse": options.fuse,
-        "layer_arg": options.layer_arg is not None,
-        "tensors_held_in_int8": len(placement.held),
-        "tensors_inside_fusions": len(placement.fused),
-        "tensors_that_stay_float": len(placement.stay_float),
-        "layers_in_int8": len(placement.int8),
-        "layers_above_int8": len(placement.higher),
-        "weights_rounded": len(placement.weights),
-        "parts": {role: len(part.placement.int8) for role, part in parts.items()},
-        "hypotheses": [dataclasses.asdict(HYPOTHESES[name]) for name in others],
-    }
+    network, settings, placement = given.setup.network, given.setup.options, given.setup.simulated.placement
+    gates = any(node.op_type in SIGMOIDS for node in network.model.graph.node)
+    return Simulation(
+        rounding=settings.rounding,
+        higher_layers="fp16" if settings.fp16 else "fp32",
+        layers_in_fp16_on_dla=len(placement.higher & network.on_dla),
+        sigmoid=("fp16" if settings.sigmoid_fp16 else "int8") if gates else "",
+        fuse=given.options.fuse,
+        layer_arg=given.options.layer_arg is not None,
+        tensors_held_in_int8=len(placement.held),
+        tensors_inside_fusions=len(placement.fused),
+        tensors_that_stay_float=len(placement.stay_float),
+        layers_in_int8=len(placement.int8),
+        layers_above_int8=len(placement.higher),
+        weights_rounded=len(placement.weights),
+        parts={role: len(part.placement.int8) for role, part in parts.items()},
+        hypotheses=tuple(HYPOTHESES[name] for name in others),
+    )
 
 
-def _add_asked(results: dict[str, Any], given: _Given, outputs: OutputComparison) -> None:
-    """Metric, --per_layer, --sensitivity and --audit."""
-    options, network, samples = given.options, given.network, given.samples
-    if given.metric is not None:
-        results["metric"] = {"name": given.metric.name, "drop": _metric_drop(outputs)}
-    if options.per_layer:
-        layers = compare_layers(
-            network, given.explicit, given.simulated, samples, progress=given.progress, where=given.where
-        )
-        results["per_layer"] = layers.as_dict()
-        results["notes"] += [
-            f"'{row.tensor}': {'; '.join(row.notes)}" for row in layers.rows if row.tensor in network.unary
-        ]
-    if options.audit:
-        weights = given.simulated.placement.weights
-        results["audit"] = audit_network(
-            network, samples, given.progress, weights, given.where, given.explicit
-        ).as_dict()
-    if options.per_layer or options.sensitivity or options.audit:
-        _account(results, given, outputs)
-    if "integrity" not in network.report:
-        results["notes"].append("the files were written without digests, so changes in the model go unnoticed")
+def _audit(given: _Given) -> Optional[dict[str, Any]]:
+    """Of --audit."""
+    if not given.options.audit:
+        return None
+    setup = given.setup
+    asked = (setup.progress, setup.simulated.placement.weights, setup.where, setup.explicit)
+    return audit_network(setup.network, setup.samples, *asked).as_dict()
 
 
-def _account(results: dict[str, Any], given: _Given, outputs: OutputComparison) -> None:
-    """Into `results`: the noise account, in whose terms jumps, sensitivity and audit are given."""
-    options, network = given.options, given.network
-    judge = Judge(network, given.settings, given.samples, given.float_model, metric=given.metric, where=given.where)
-    if options.sensitivity:
-        # the metric of the explicit model, less what may be lost
-        enough = outputs.metric[EXPLICIT] - (options.max_metric_drop or 0.0) if outputs.metric else None
-        found = measure_sensitivity(judge, options.time_limit, given.progress, enough)
-        command = _translate_again(given, found.layers)
-        results["sensitivity"] = {**found.as_dict(), "command": command}
-        account_of = found.found
-    else:
-        given.progress("measuring the noise account", 0, 1)
-        account_of = account(judge)
-    if account_of is not None:
-        results["account"] = account_of.as_dict()
-        account_of.annotate(results)
+def _accounted(given: _Given, outputs: Outputs) -> tuple[Optional[dict[str, Any]], Optional[Account]]:
+    """Of --sensitivity, and the noise account, in whose terms jumps, sensitivity and audit are given."""
+    options, setup = given.options, given.setup
+    if not (options.per_layer or options.sensitivity or options.audit):
+        return None, None
+    asked = (setup.network, setup.options, setup.samples, setup.float_model)
+    judge = Judge(*asked, metric=setup.metric, where=setup.where)
+    if not options.sensitivity:
+        setup.progress("measuring the noise account", 0, 1)
+        return None, account(judge)
+    # the metric of the explicit model, less what may be lost
+    enough = outputs.metric[EXPLICIT] - (options.max_metric_drop or 0.0) if outputs.metric else None
+    found = measure_sensitivity(judge, options.time_limit, setup.progress, enough)
+    return {**found.as_dict(), "command": _translate_again(given, found.layers)}, found.found
 
 
 def _parts(given: _Given) -> dict[str, Simulated]:
     """Role -> simulation of each part that the translation was cut into; {} if it was not."""
-    made = given.network.report.get("parts")
+    made = given.setup.network.report.get("parts")
     if not made:
         return {}
     folder = given.files.folder / made["folder"]
     read = {row["role"]: ImplicitNetwork.read(TranslationFiles.locate(folder / row["file"])) for row in made["parts"]}
-    return {role: simulate(part, given.settings) for role, part in read.items()}
+    return {role: simulate(part, given.setup.options) for role, part in read.items()}
 
 
 def _other_ends(given: _Given) -> dict[str, Simulated]:
     """Hypothesis -> the simulation at its other end, of those that round other tensors or layers than the plan."""
-    options, network, settings, simulated = given.options, given.network, given.settings, given.simulated
+    options, network, settings = given.options, given.setup.network, given.setup.options
+    simulated = given.setup.simulated
     held, rests_on = simulated.placement.held, {name for row in network.plan for name in row.hypotheses}
-    changes: dict[str, dict[str, Any]] = {}
-    if options.fuse == "both" and simulated.placement.open:
-        changes[FUSION] = {"fuse": False}
+    names = [FUSION] if options.fuse == "both" and simulated.placement.open else []
     if options.hypotheses == "both":
         gates = (row for row in network.plan if SIGMOID in row.hypotheses)
         if options.sigmoid == "auto" and any(name in held for row in gates for name in (*row.inputs, *row.outputs)):
-            changes[SIGMOID] = {"sigmoid_fp16": not settings.sigmoid_fp16}
-        changes.update(
-            {name: {"other": frozenset((name,))} for name in (BETWEEN, GPU_INT8, RANGES) if name in rests_on}
-        )
-    found = {name: simulate(network, dataclasses.replace(settings, **change)) for name, change in changes.items()}
-    return {
-        name: other for name, other in found.items() if "other" not in changes[name] or other.placement.held != held
-    }
+            names.append(SIGMOID)
+        names += [name for name in (BETWEEN, GPU_INT8, RANGES) if name in rests_on]
+    found = {name: simulate(network, settings.at_other_end(name)) for name in names}
+    return {name: other for name, other in found.items() if name in (FUSION, SIGMOID) or other.placement.held != held}
 
 
 def runnable(model: onnx.ModelProto, sidecar: Optional[str] = None) -> onnx.ModelProto:
@@ -296,7 +300,7 @@ def runnable(model: onnx.ModelProto, sidecar: Optional[str] = None) -> onnx.Mode
 
 
 def _explicit_network(path: str, simulated: Simulated) -> Simulated:
-    """Raises UserError for a network of other inputs or outputs, or of other types at them than those of the translation."""
+    """Raises UserError for a network whose inputs or outputs differ from the translation's in name or type."""
     model = load_model(path)[0]
     for end in ("input", "output"):
         given = {v.name: v.type.tensor_type.elem_type for v in getattr(model.graph, end)}
@@ -316,14 +320,14 @@ def _samples(options: VerifyOptions, network: ImplicitNetwork, made: Remembered)
     return given_samples(options.inputs, options.labels, network.model, sizes, options)
 
 
-def _metric_drop(outputs: OutputComparison) -> float:
+def _metric_drop(outputs: Outputs) -> float:
     """From the explicit model to the simulated engine."""
     return outputs.metric[EXPLICIT] - outputs.metric[SIMULATED]
 
 
 def _translate_again(given: _Given, layers: Sequence[str]) -> str:
     """The command that translates with the same options and `layers` above INT8; '' for none."""
-    options, files, network = given.options, given.files, given.network
+    options, files, network = given.options, given.files, given.setup.network
     if not layers:
         return ""
     kept = [*network.option.get("keep_fp16", []), *([f"@{options.save_layers}"] if options.save_layers else layers)]
@@ -333,22 +337,23 @@ def _translate_again(given: _Given, layers: Sequence[str]) -> str:
     return shlex.join([*words, *words_of({**network.option, "keep_fp16": kept})])
 
 
-def _failed(options: VerifyOptions, outputs: OutputComparison) -> list[str]:
-    rows = outputs.pairs[EXPLICIT, SIMULATED]
+def _failed(options: VerifyOptions, outputs: Outputs) -> list[str]:
+    rows = outputs.pairs[0].outputs
     failed = [sentence for name, row in rows.items() for sentence in _failed_output(options, name, row)]
     if options.max_metric_drop is not None and _metric_drop(outputs) > options.max_metric_drop:
         failed.append(
-            f"The metric '{options.metric}' falls from {outputs.metric[EXPLICIT]:.6g} to {outputs.metric[SIMULATED]:.6g}; "
-            f"--max_metric_drop allows {options.max_metric_drop:g}. --sensitivity names the layers that cost most."
+            f"The metric '{options.metric}' falls from {outputs.metric[EXPLICIT]:.6g} to "
+            f"{outputs.metric[SIMULATED]:.6g}; --max_metric_drop allows {options.max_metric_drop:g}. --sensitivity names the layers that cost most."
         )
     if options.min_top1_agreement is not None and all(r.top1_agreement is None for r in rows.values()):
         failed.append(
-            "No output looks like class scores (samples x classes), so --min_top1_agreement cannot be checked; use --min_cosine."
+            "No output looks like class scores (samples x classes), so --min_top1_agreement cannot be checked; "
+            "use --min_cosine."
         )
     return failed
 
 
-def _failed_output(options: VerifyOptions, name: str, row: SlicedComparison) -> Iterator[str]:
+def _failed_output(options: VerifyOptions, name: str, row: ComparedOutput) -> Iterator[str]:
     """Sentences about missed thresholds of one output."""
     least, worst = options.min_cosine, row.worst_slice
     if least is not None and (row.cosine < least or row.non_finite):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from typing import Any, Optional
 
 from rich.console import Console
 from rich.markup import escape
 
+from qdq_translator.core.formats.verify_rows import Layers, Simulation, Verification
 from qdq_translator.core.hypotheses import FUSION
 from qdq_translator.core.words import counted
 from qdq_translator.output.report.tables import table_of
@@ -19,122 +21,127 @@ SHOWN_REMAINDER = 0.1
 """Share of the noise at the outputs that the sum of an account may miss without a word."""
 
 
+def _finite(value: Optional[float]) -> float:
+    """0 if it is not known or infinite."""
+    return value if value is not None and math.isfinite(value) else 0.0
+
+
 def _db(value: Optional[float], identical: bool) -> str:
-    return "equal" if identical else "none" if value is None else f"{value:.1f}"
+    return "equal" if identical else "none" if value is None or math.isinf(value) else f"{value:.1f}"
 
 
 def _percent(value: Optional[float]) -> str:
     return "-" if value is None else f"{value:.2f}%"
 
 
-def print_results(results: dict[str, Any], verbose: bool) -> None:
+def print_results(results: Verification, verbose: bool) -> None:
     """For a terminal of 80 columns."""
     console = Console(highlight=False)
-    simulation, inputs = results["simulation"], results["inputs"]
+    inputs, outputs = results.inputs, results.outputs
     console.print(
-        f"[bold]{escape(results['model']['file'])}[/bold] and the simulated INT8 engine of its translation, "
-        f"{counted(inputs['samples'], 'sample')} ({escape(inputs['source'])})"
+        f"[bold]{escape(results.model.file)}[/bold] and the simulated INT8 engine of its translation, "
+        f"{counted(inputs.samples, 'sample')} ({escape(inputs.source)})"
     )
-    _print_simulation(console, simulation)
+    _print_simulation(console, results.simulation)
     table = table_of(
         *("reference", "other", "output", "cosine", "SQNR dB", "max diff", "Top-1 same"), right=(3, 4, 5, 6)
     )
-    for pair in results["outputs"]["pairs"]:
-        for name, row in pair["outputs"].items():
+    for pair in outputs.pairs:
+        for name, row in pair.outputs.items():
             table.add_row(
-                pair["reference"],
-                pair["other"],
+                pair.reference,
+                pair.other,
                 escape(name),
-                f"{row['cosine']:.6f}",
-                _db(row["sqnr_db"], row["identical"]),
-                f"{row['max_abs']:.3g}",
-                _percent(row["top1_agreement"]),
+                f"{row.cosine:.6f}",
+                _db(row.sqnr_db, row.identical),
+                f"{row.max_abs:.3g}",
+                _percent(row.top1_agreement),
             )
     console.print(table)
     _print_verdict(console, results)
-    for pair in results["outputs"]["pairs"][:1]:
-        for name, row in pair["outputs"].items():
-            for lowest in sorted(row["slices"], key=lambda found: found["cosine"])[:1]:
-                if lowest["cosine"] < row["cosine"]:
-                    console.print(
-                        f"  {escape(name)}, worst slice ({lowest['index']} of {lowest['size']} along axis {lowest['axis']}): "
-                        f"cosine {lowest['cosine']:.6f}, SQNR {_db(lowest['sqnr_db'], False)} dB"
-                    )
-    for stage, rows in results["outputs"]["accuracy"].items():
+    for pair in outputs.pairs[:1]:
+        for name, row in pair.outputs.items():
+            lowest = row.worst_slice
+            if lowest is not None and lowest.cosine < row.cosine:
+                console.print(
+                    f"  {escape(name)}, worst slice ({lowest.index} of {lowest.size} along axis {lowest.axis}): "
+                    f"cosine {lowest.cosine:.6f}, SQNR {_db(lowest.sqnr_db, False)} dB"
+                )
+    for stage, rows in outputs.accuracy.items():
         for name, value in rows.items():
             console.print(f"  {stage}: {value:.2f}% of the labels right ({escape(name)})")
-    for stage, value in results["outputs"]["metric"].items():
-        console.print(f"  {stage}: {escape(results['metric']['name'])} = {value:.6g}")
-    if "per_layer" in results:
-        _print_layers(console, results["per_layer"], verbose)
-    if "account" in results:
-        _print_account(console, results["account"])
-    if "sensitivity" in results:
-        _print_sensitivity(console, results["sensitivity"])
-    if "audit" in results:
-        print_audit(console, results["audit"], verbose)
-    for note in results["notes"]:
+    metric = results.metric.name if results.metric is not None else ""
+    for stage, value in outputs.metric.items():
+        console.print(f"  {stage}: {escape(metric)} = {value:.6g}")
+    if results.per_layer is not None:
+        _print_layers(console, results.per_layer, verbose)
+    if results.account is not None:
+        _print_account(console, results.account)
+    if results.sensitivity is not None:
+        _print_sensitivity(console, results.sensitivity)
+    if results.audit is not None:
+        print_audit(console, results.audit, verbose)
+    for note in results.notes:
         console.print(f"  note: {escape(note)}")
 
 
-def _print_simulation(console: Any, simulation: dict[str, Any]) -> None:
+def _print_simulation(console: Any, simulation: Simulation) -> None:
     """Print the precisions used, and open questions."""
-    half = simulation["layers_in_fp16_on_dla"]
-    on_dla, above = f", {half} in FP16 on the DLA" if half else "", simulation["layers_above_int8"] - half
+    half = simulation.layers_in_fp16_on_dla
+    on_dla, above = f", {half} in FP16 on the DLA" if half else "", simulation.layers_above_int8 - half
     console.print(
-        f"  {counted(simulation['layers_in_int8'], 'layer')} in INT8{on_dla} and {above} above it "
-        f"({simulation['higher_layers']}), as planned{' with --layer_arg' if simulation['layer_arg'] else ''}; "
-        f"{counted(simulation['tensors_held_in_int8'], 'tensor')} and "
-        f"{counted(simulation['weights_rounded'], 'weight')} rounded, ties to "
-        f"{'even' if simulation['rounding'] == 'even' else 'away from zero'}"
-        + (f", sigmoid in {simulation['sigmoid']}" if simulation["sigmoid"] else "")
+        f"  {counted(simulation.layers_in_int8, 'layer')} in INT8{on_dla} and {above} above it "
+        f"({simulation.higher_layers}), as planned{' with --layer_arg' if simulation.layer_arg else ''}; "
+        f"{counted(simulation.tensors_held_in_int8, 'tensor')} and "
+        f"{counted(simulation.weights_rounded, 'weight')} rounded, ties to "
+        f"{'even' if simulation.rounding == 'even' else 'away from zero'}"
+        + (f", sigmoid in {simulation.sigmoid}" if simulation.sigmoid else "")
     )
-    if simulation["tensors_inside_fusions"]:
+    if simulation.tensors_inside_fusions:
         print_fusion = {
             "both": "inside fusions, unrounded; 'unfused' rounds them",
             "on": "inside fusions, unrounded",
             "off": "before biases",
-        }[simulation["fuse"]]
-        console.print(f"  {counted(simulation['tensors_inside_fusions'], 'more tensor')} with a scale {print_fusion}")
-    if simulation["parts"]:
-        each = ", ".join(f"{role} {count}" for role, count in simulation["parts"].items())
+        }[simulation.fuse]
+        console.print(f"  {counted(simulation.tensors_inside_fusions, 'more tensor')} with a scale {print_fusion}")
+    if simulation.parts:
+        each = ", ".join(f"{role} {count}" for role, count in simulation.parts.items())
         console.print(f"  'parts': what was cut, one part behind the other; layers in INT8: {each}")
-    for row in simulation["hypotheses"]:
-        if row["id"] != FUSION:
-            console.print(f"  Not known ({row['fact']}): {row['planned']}; '{row['stage']}': {row['other']}.")
+    for row in simulation.hypotheses:
+        if row.id != FUSION:
+            console.print(f"  Not known ({row.fact}): {row.planned}; '{row.stage}': {row.other}.")
 
 
 _VERDICT_COLOURS = {EQUAL: "green", ROUNDING: "green", SUSPICIOUS: "yellow", BROKEN: "red"}
 
 
-def _print_verdict(console: Any, results: dict[str, Any]) -> None:
+def _print_verdict(console: Any, results: Verification) -> None:
     """Print the output that decides the verdict, and limits of random inputs."""
-    overall, rows = results["verdict"]["overall"], results["verdict"]["outputs"]
-    deciding = [(name, row) for name, row in rows.items() if row["verdict"] == overall]
+    overall, reasons = results.verdict.overall, results.verdict.reasons
+    deciding = [(name, row) for name, row in results.verdict.outputs.items() if row.verdict == overall]
     text = f"[bold {_VERDICT_COLOURS[overall]}]{overall}[/]"
     if overall != EQUAL and deciding:
-        name, row = min(deciding, key=lambda pair: (pair[1]["sqnr_db"] or 0) - (pair[1]["least_db"] or 0))
-        where = f" in {row['where']}" if row["where"] else ""
+        name, row = min(deciding, key=lambda pair: _finite(pair[1].sqnr_db) - _finite(pair[1].least_db))
+        where = f" in {row.where}" if row.where else ""
         text += (
-            f", by '{escape(name)}'{where}: {_db(row['sqnr_db'], False)} dB; rounding with the model's scales would "
-            f"give {_db(row['expected_db'], False)} dB, and below {_db(row['least_db'], False)} dB it is suspicious"
+            f", by '{escape(name)}'{where}: {_db(row.sqnr_db, False)} dB; rounding with the model's scales would "
+            f"give {_db(row.expected_db, False)} dB, and below {_db(row.least_db, False)} dB it is suspicious"
         )
     console.print(f"Verdict: {text}.")
-    reasons = results["verdict"]["reasons"]
     for sentence in reasons[:SHOWN_JUMPS]:
         console.print(f"  {escape(sentence)}")
     if len(reasons) > SHOWN_JUMPS:
         console.print(f"  and {len(reasons) - SHOWN_JUMPS} more sentences like these")
-    if results["inputs"]["random"]:
+    if results.inputs.random:
         console.print(
-            "[yellow]Random inputs prove little[/]: they show a wrong weight, connection or scale of the model, but no range that "
-            "does not fit the data, and they reach no real decision. Give real inputs with --inputs."
+            "[yellow]Random inputs prove little[/]: they show a wrong weight, connection or scale of the model, but no "
+            "range that does not fit the data, and they reach no real decision. Give real inputs with --inputs."
         )
 
 
-def _print_layers(console: Any, layers: dict[str, Any], verbose: bool) -> None:
-    jumps = layers["jumps"]
-    tensors = counted(len(layers["layers"]), "tensor")
+def _print_layers(console: Any, layers: Layers, verbose: bool) -> None:
+    jumps = layers.jumps
+    tensors = counted(len(layers.layers), "tensor")
     if not jumps:
         console.print(f"No layer stands out among {tensors}.")
     else:
@@ -143,14 +150,14 @@ def _print_layers(console: Any, layers: dict[str, Any], verbose: bool) -> None:
             f"The error jumps at {counted(len(jumps), 'place')} of {tensors}; what adds the most noise first:"
         )
         for jump in shown:
-            what = "computes something else" if jump["where"] == "made" else "is rounded differently"
-            who = f"{jump['op']} '{escape(jump['node'])}'" if jump["node"] else "graph input"
-            added = "everything" if jump["added"] is None else f"{100 * jump['added']:.3g}%"
+            what = "computes something else" if jump.where == "made" else "is rounded differently"
+            who = f"{jump.op} '{escape(jump.node)}'" if jump.node else "graph input"
+            added = "everything" if math.isinf(jump.added) else f"{100 * jump.added:.3g}%"
             console.print(
-                f"  [yellow]{who} {what}[/], tensor '{escape(jump['tensor'])}': adds {added} noise energy, SQNR "
-                f"{_db(jump['sqnr_db'], False)} dB; {100 * jump.get('noise_share', 0.0):.1f}% of the noise at the outputs"
+                f"  [yellow]{who} {what}[/], tensor '{escape(jump.tensor)}': adds {added} noise energy, SQNR "
+                f"{_db(jump.sqnr_db, False)} dB; {100 * (jump.noise_share or 0.0):.1f}% of the noise at the outputs"
             )
-            for note in jump["notes"] or [
+            for note in jump.notes or [
                 "no rule of the translation explains it: its weights, bias or attributes, or noise that grows in it"
             ]:
                 console.print(f"    {escape(note)}")
@@ -159,14 +166,9 @@ def _print_layers(console: Any, layers: dict[str, Any], verbose: bool) -> None:
     if not verbose:
         return
     table = table_of("layer", "tensor", "made dB", "read dB", right=(2, 3))
-    for row in layers["layers"]:
-        made = row["made"]
-        table.add_row(
-            escape(row["node"] or "(input)"),
-            escape(row["tensor"]),
-            "" if made is None else _db(made["sqnr_db"], made["identical"]),
-            _db(row["read"]["sqnr_db"], row["read"]["identical"]),
-        )
+    for row in layers.layers:
+        sides = ("" if side is None else _db(side.sqnr_db, side.identical) for side in (row.made, row.read))
+        table.add_row(escape(row.node or "(input)"), escape(row.tensor), *sides)
     console.print(table)
 
 
@@ -176,11 +178,12 @@ def _print_account(console: Any, found: dict[str, Any]) -> None:
     if found["sqnr_db"] is None or found["sum_db"] is None:
         return
     text = (
-        f"Noise account: {counted(len(entries), 'rounding')}, each alone, add up to {found['sum_db']:.1f} dB at the outputs; all together "
-        f"measured: {found['sqnr_db']:.1f} dB"
+        f"Noise account: {counted(len(entries), 'rounding')}, each alone, add up to {found['sum_db']:.1f} dB at the "
+        f"outputs; all together measured: {found['sqnr_db']:.1f} dB"
     )
     if abs(off) > SHOWN_REMAINDER:
-        text += f". Roundings interact: {100 * abs(off):.0f}% of it {'is missing from' if off > 0 else 'is too much in'} the sum"
+        how = "is missing from" if off > 0 else "is too much in"
+        text += f". Roundings interact: {100 * abs(off):.0f}% of it {how} the sum"
     console.print(f"{text}.")
 
 

@@ -1,7 +1,8 @@
 """Rows of our JSON files: a dataclass defines writing, reading and the schema of both.
 
 Fields become keys in their order. Their metadata may contain `key` (another name in the file), `digits` (a float is
-rounded to them), `later` (True: files of earlier versions lack the key) and `sparse` (True: omitted if empty or None).
+rounded to them), `finite` (True: a float that is infinite or NaN becomes null), `later` (True: files of earlier
+versions lack the key) and `sparse` (True: omitted if empty or None).
 Annotations: str, bool, int, float, Any (an object), Literal, Optional, Tuple[X, ...], List[X], Dict[str, X], unions of
 plain types, and other rows.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any, Dict, Literal, Mapping, Optional, Type, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Schema = Dict[str, Any]
@@ -35,18 +37,20 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     found = {}
-    for name, key, digits, sparse in _written(type(value)):  # type: ignore[arg-type]
+    for name, key, digits, sparse, finite in _written(type(value)):  # type: ignore[arg-type]
         item = getattr(value, name)
+        if finite and not math.isfinite(item):
+            item = None
         if not (sparse and item in ("", None, {})):
             found[key] = round(item, digits) if digits and item else item if isinstance(item, _SCALARS) else plain(item)
     return found
 
 
 @functools.lru_cache(maxsize=None)
-def _written(row: Any) -> list[tuple[str, str, Optional[int], bool]]:
-    """Name, key, digits and whether it is sparse, of each field."""
-    fields = dataclasses.fields(row)
-    return [(f.name, _key(f), f.metadata.get("digits"), bool(f.metadata.get("sparse"))) for f in fields]
+def _written(row: Any) -> list[tuple[str, str, Optional[int], bool, bool]]:
+    """Name, key, digits and whether it is sparse and finite, of each field."""
+    given = ((f.name, _key(f), f.metadata) for f in dataclasses.fields(row))
+    return [(name, key, m.get("digits"), "sparse" in m, "finite" in m) for name, key, m in given]
 
 
 def _key(field: dataclasses.Field[Any]) -> str:
@@ -80,6 +84,11 @@ def _value(kind: Any, content: Any) -> Any:
     return {key: _value(inside[1], item) for key, item in content.items()} if get_origin(kind) is dict else content
 
 
+def made_of(row: Type[Row], thing: Any) -> Row:
+    """The row whose fields have the values of the thing's attributes of the same name."""
+    return row(**{field.name: getattr(thing, field.name) for field in dataclasses.fields(row)})  # type: ignore[arg-type]
+
+
 def maybe(schema: Schema) -> Schema:
     """The same, or null."""
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
@@ -92,7 +101,7 @@ def schema_of(row: Type[Any]) -> Schema:
     optional = ("later", "sparse")
     return {
         "type": "object",
-        "properties": {_key(field): _schema(kind) for field, kind in fields},
+        "properties": {_key(f): maybe(_schema(k)) if "finite" in f.metadata else _schema(k) for f, k in fields},
         "required": [_key(field) for field, _ in fields if not any(field.metadata.get(word) for word in optional)],
     }
 

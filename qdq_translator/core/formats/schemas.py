@@ -13,8 +13,10 @@ from typing import Any, NoReturn, Optional
 
 from qdq_translator.core.disk import read_text
 from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.engine_rows import Engine
 from qdq_translator.core.formats.report_rows import CacheVersion, DiagnosticRow, Origin, Part, Report
 from qdq_translator.core.formats.rows import COUNT, FLAG, NUMBER, TEXT, Schema, maybe, schema_of
+from qdq_translator.core.formats.verify_rows import Verification
 
 _OBJECT: Schema = {"type": "object"}
 
@@ -84,13 +86,6 @@ def config_schema() -> Schema:
     return _record({}, later)
 
 
-_COMPARISON = _record(
-    {
-        "identical": FLAG,
-        **_row("cosine sqnr_db mse max_abs top1_agreement", maybe(NUMBER)),
-        **_row("top1_samples non_finite values", maybe(COUNT)),
-    }
-)
 _HISTOGRAM = _record({"end": NUMBER, "counts": _list(COUNT)})
 _AUDIT = _record(
     {
@@ -157,80 +152,22 @@ TUNING = _record(
 )
 """NAME_tune.json."""
 
-_BUILT = _record(
-    {
-        **_row("name op planned actual verdict engine_layer device why format"),
-        "against": FLAG,
-        "fused_with": _TEXTS,
-        "milliseconds": maybe(NUMBER),
-    }
-)
-BOARD = _record(
-    {"kind": _one_of("qdq-translator board")},
-    {
-        "engine": _record(
-            {
-                "summary": _record({"obeys": FLAG, "int8": _map(COUNT)}),
-                "milliseconds": maybe(NUMBER),
-                "layers": _list(_BUILT),
-                "unmatched": _rows({**_row("name layer_type what"), "milliseconds": maybe(NUMBER)}),
-                **_row("missing disagreements", _TEXTS),
-            }
-        )
-    },
-)
-"""NAME_board.json, that `ingest` writes."""
 
-RESULTS = _record(
-    {},
-    {
-        "schema_version": COUNT,
-        **_row("kind generator translation"),
-        "model": _record({}, _row("file sha256")),
-        "simulation": _OBJECT,
-        "integrity": _TEXTS,
-        "inputs": _record({"source": TEXT, **_row("samples batch", COUNT)}, {"random": FLAG}),
-        "outputs": _record(
-            {
-                "pairs": _rows({**_row("reference other"), "outputs": _map(_COMPARISON)}),
-                "accuracy": _OBJECT,
-            },
-            {"metric": _map(NUMBER)},
-        ),
-        **_row("notes failed", _TEXTS),
-        "verdict": _record({}, {"overall": TEXT, "outputs": _map(_OBJECT), "reasons": _TEXTS}),
-        "metric": _record({}, {"name": TEXT, "drop": NUMBER}),
-        "audit": maybe(_AUDIT),
-        "account": _ACCOUNT,
-        "per_layer": maybe(
-            _record(
-                {},
-                {
-                    "layers": _rows(
-                        {
-                            "tensor": TEXT,
-                            "read": _COMPARISON,
-                            **_row("node op", maybe(TEXT)),
-                            "scale": maybe(NUMBER),
-                            "made": maybe(_COMPARISON),
-                            "inherited_db": maybe(NUMBER),
-                            "notes": _TEXTS,
-                        }
-                    ),
-                    "jumps": _rows(
-                        {
-                            "tensor": TEXT,
-                            **_row("node op where", maybe(TEXT)),
-                            "lost_db": maybe(NUMBER),
-                            "notes": _TEXTS,
-                        }
-                    ),
-                },
-            )
-        ),
-    },
-)
-"""What `verify --save` writes."""
+@functools.lru_cache(maxsize=None)
+def board_schema() -> Schema:
+    """NAME_board.json, that `ingest` writes."""
+    return _record({"kind": _one_of("qdq-translator board")}, {"engine": schema_of(Engine)})
+
+
+@functools.lru_cache(maxsize=None)
+def results_schema() -> Schema:
+    """What `verify --save` writes."""
+    results = schema_of(Verification)
+    results["properties"].update(audit=maybe(_AUDIT), account=_ACCOUNT)
+    for name in ("model", "simulation", "verdict", "metric", "per_layer"):  # earlier versions had fewer of their keys
+        del results["properties"][name]["required"]
+    return results
+
 
 DEVICE_RESULTS = _record(
     {
@@ -253,8 +190,6 @@ LAYER_INFO: Schema = {
     "type": ["object", "array"],
     "properties": {
         "Layers": _list({"type": ["object", "string"], "properties": {"Inputs": _ENDS, "Outputs": _ENDS}}),
-        "Bindings": _ENDS,
-        "I/O Tensors": _ENDS,
     },
 }
 """TensorRT's own; only what we rely on."""

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from qdq_translator.core.formats.engine_rows import Engine
 from qdq_translator.core.formats.report_rows import Report, RootCause
 from qdq_translator.core.options import PRESETS, TranslateOptions, effective
 from qdq_translator.core.words import counted, milliseconds
@@ -104,12 +105,13 @@ def _worse(a: dict[str, Any], b: dict[str, Any]) -> str:
     return "; ".join(said)
 
 
-def compare_engines(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
-    """`engines` of `report --layer_info A B --json`. a, b: of `engine_truth`. layers: those of both that run in another precision or
+def compare_engines(a: Engine, b: Engine) -> dict[str, Any]:
+    """`engines` of `report --layer_info A B --json`. layers: those of both that run in another precision or
     on another device, or take another time, by the size of `difference` (ms, B - A; a layer fused into another one takes 0)."""
-    before, rows = {row["name"]: row for row in a["layers"]}, []
-    for row in b["layers"]:
-        sides = [{key: side[key] for key in _BUILT} for side in (before.get(row["name"]), row) if side]
+    before = {row.name: row for row in a.layers}
+    rows: list[dict[str, Any]] = []
+    for row in b.layers:
+        sides = [{key: getattr(side, key) for key in _BUILT} for side in (before.get(row.name), row) if side]
         if len(sides) < 2:
             continue
         old, new = sides
@@ -117,12 +119,12 @@ def compare_engines(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
         difference = (new["milliseconds"] or 0.0) - (old["milliseconds"] or 0.0) if known else None
         differs = any(old[key] != new[key] for key in ("actual", "device"))
         if differs or difference:
-            found = {"name": row["name"], "op": row["op"], "a": old, "b": new}
+            found = {"name": row.name, "op": row.op, "a": old, "b": new}
             rows.append({**found, "difference": difference, "differs": differs})
     rows.sort(key=lambda row: -abs(row["difference"] or 0.0))
     return {
-        "milliseconds": [a["milliseconds"], b["milliseconds"]],
-        "unmatched_milliseconds": [sum(row["milliseconds"] or 0.0 for row in side["unmatched"]) for side in (a, b)],
+        "milliseconds": [a.milliseconds, b.milliseconds],
+        "unmatched_milliseconds": [sum(row.milliseconds or 0.0 for row in side.unmatched) for side in (a, b)],
         "differ": sum(row["differs"] for row in rows),
         "layers": rows,
     }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, Optional
 
+from qdq_translator.core.formats.engine_rows import Engine
 from qdq_translator.core.formats.report_rows import Report
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.options import words_of
 from qdq_translator.core.rules import words
 from qdq_translator.core.words import scale, shape
@@ -59,9 +61,9 @@ _PLAN_OPTIONS = ("target", "platform", "shapes", "power_mode", "dla_clock", "cos
 def page_data(
     network: Network,
     report: Report,
-    engine: Optional[dict[str, Any]] = None,
+    engine: Optional[Engine] = None,
     before: Optional[Network] = None,
-    engine_before: Optional[dict[str, Any]] = None,
+    engine_before: Optional[Engine] = None,
 ) -> dict[str, Any]:
     """The object of the script. engine: what `inspector.engine_truth` found for the layers of `report`. before, engine_before: of the other side of
     a comparison."""
@@ -95,11 +97,11 @@ def page_data(
         "milliseconds": report.cost.milliseconds if report.cost else None,
         "command": _command(report),
         "kept": report.options.get("keep_fp16") or [],
-        "engine": {row["name"]: row for row in (engine or {}).get("layers", ())},
-        "unfused": (engine or {}).get("unfused", []),
+        "engine": {row.name: plain(row) for row in (engine.layers if engine else ())},
+        "unfused": plain((engine and engine.unfused) or ()),
         "before": rows(_BEFORE, [x for x in (before or network).layers if before and x.name in network.layer_index]),
         "scalesBefore": [old.get(t.name) for t in network.tensors] if before else [],
-        "engineBefore": {row["name"]: row for row in (engine_before or {}).get("layers", ())},
+        "engineBefore": {row.name: plain(row) for row in (engine_before.layers if engine_before else ())},
         "texts": list(texts),
     }
 
@@ -127,13 +129,13 @@ _COLOURS = {
 _HEAT = [{"stop": 0, "bgColor": "#f4f6f8"}, {"stop": 1, "bgColor": "#2a6fa9"}]
 
 
-def node_data(report: Report, engine: Optional[dict[str, Any]] = None) -> dict[str, dict[str, Any]]:
+def node_data(report: Report, engine: Optional[Engine] = None) -> dict[str, dict[str, Any]]:
     """Name of a file's ending -> an object of Model Explorer's `GraphNodeData`: '' what each layer runs in; '_ms' its milliseconds,
     measured if `engine` (of `engine_truth`) has them, else estimated; absent if neither is known."""
     layers = Network(report).layers
     kinds = {x.name: {"value": KINDS[x.kind][1], "bgColor": _COLOURS[x.kind], "textColor": "#ffffff"} for x in layers}
     found = {"": {"name": "runs in", "results": kinds, "showExpandedSummaryOnGroupNode": True}}
-    measured = {row["name"]: row["milliseconds"] for row in (engine or {}).get("layers", ())}
+    measured = {row.name: row.milliseconds for row in (engine.layers if engine else ())}
     times = {name: time for name, time in measured.items() if time is not None}
     name = "measured ms" if times else "estimated ms"
     times = times or {x.name: x.milliseconds for x in layers if x.milliseconds is not None}

@@ -11,10 +11,11 @@ import functools
 import hashlib
 from collections import Counter
 from pathlib import Path
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from qdq_translator.core.disk import write_file
 from qdq_translator.core.errors import MissingDependency
+from qdq_translator.core.formats.engine_rows import Engine
 from qdq_translator.core.formats.report_rows import Report
 from qdq_translator.core.rules import RULES
 from qdq_translator.core.words import amount, clip, counted, decibel, milliseconds, percent, scale, shape, short, size
@@ -39,7 +40,7 @@ _TEMPLATES = Path(__file__).with_name("templates")
 _FILES = ("page.css", "dagre.min.js", "page.js", "map.js", "plots.js")
 PLOTS = (60, 24)
 """So many tensors and weights of an audit are drawn, the worst first; the table has them all."""
-Engines = Sequence[Dict[str, Any]]
+Engines = Sequence[Engine]
 
 
 def write_page(

@@ -1,0 +1,139 @@
+"""Rows of an engine beside its plan: `check-engine --json`, `engine` of `report --json` and of NAME_board.json.
+
+docs/report_schema.md explains the keys. Precisions are 'int8', 'fp16', ..., '' if unknown; milliseconds are None without a profile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Dict, Optional, Tuple
+
+from qdq_translator.core.formats.report_rows import Texts
+
+MISSING, DISOBEYED = "missing", "disobeyed"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A planned layer versus the engine. verdict: see `engine.inspector`. engine_layer: that computes it. device: 'GPU',
+    'DLA' or ''."""
+
+    name: str
+    op: str
+    planned: str
+    actual: str
+    verdict: str
+    engine_layer: str
+    device: str
+    why: str
+
+
+@dataclass(frozen=True)
+class LayerVerdict(Checked):
+    """expected: above INT8 by design."""
+
+    macs: int
+    expected: bool
+
+    @property
+    def is_disobedience(self) -> bool:
+        """Counts for --strict: a planned INT8 layer that is not or is nowhere, one listed as FP16 that is INT8."""
+        missing = self.verdict == MISSING and self.planned == "int8"
+        return not self.expected and (missing or self.verdict == DISOBEYED)
+
+
+@dataclass(frozen=True)
+class BuiltLayer(Checked):
+    """against: the plan. format: of inputs and outputs, in TensorRT's words. milliseconds: of the layer of the engine, in
+    the row of the first planned layer that it computes; the others have None and the same `engine_layer`."""
+
+    against: bool
+    format: str
+    fused_with: Texts
+    milliseconds: Optional[float]
+
+
+@dataclass(frozen=True)
+class ExtraLayer:
+    """An engine layer that is not in the model; `change`: 'fp16 -> int8', or 'int8' if only the layout changes."""
+
+    name: str
+    layer_type: str
+    change: str
+
+
+@dataclass(frozen=True)
+class Region:
+    """A `{ForeignNode[...]}`: the planned layers inside, and the precisions at its edges."""
+
+    name: str
+    device: str
+    nodes: Texts
+    inputs: Texts
+    outputs: Texts
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """A layer of a DLA engine that runs on the GPU. cause: TensorRT's sentence, or ''."""
+
+    layer: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class Unmatched:
+    """A layer of the engine, or a row of the profile, without a planned layer."""
+
+    name: str
+    layer_type: str
+    what: str
+    milliseconds: Optional[float]
+
+
+@dataclass(frozen=True)
+class Unfused:
+    """A Q or DQ that stayed a layer of the engine. node: the Q or DQ; pattern: what is around it, '' if nothing explains it; cure.
+    tensor: what the pair quantizes. readers: nodes that read the pair."""
+
+    layer: str
+    node: str
+    pattern: str
+    cure: str
+    tensor: str
+    readers: Texts
+    milliseconds: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class CheckSummary:
+    """Counts. int8: verdict -> layers planned in INT8."""
+
+    obeys: bool
+    engine_layers: int
+    int8: Dict[str, int]
+    disobediences: int
+    reformats: int
+    quantizers: int
+    unfused_qdq: int
+    dla_subgraphs: int
+    gpu_fallbacks: int
+    missing_scales: int
+    unmatched_precisions: int
+    cache_rejected: bool
+
+
+@dataclass(frozen=True)
+class Engine:
+    """layers: one row a planned layer. disagreements: names of the layers that run against the plan. unmatched: layers of
+    the engine that compute no planned one. missing: planned, nowhere. unfused: of an explicit network."""
+
+    summary: CheckSummary
+    milliseconds: Optional[float]
+    layers: Tuple[BuiltLayer, ...]
+    disagreements: Texts
+    unmatched: Tuple[Unmatched, ...]
+    missing: Texts
+    unfused_qdq: Tuple[ExtraLayer, ...]
+    gpu_fallbacks: Tuple[Fallback, ...]
+    unfused: Optional[Tuple[Unfused, ...]] = field(default=None, metadata={"sparse": True})
