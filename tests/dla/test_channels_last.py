@@ -158,3 +158,33 @@ def test_a_bias_goes_into_its_conv(batch: str) -> None:
     quantized = body.replace("a = Add (b1, m)", pair("m", "p") + "a = Add (b1, p)")
     found = same(model("5,12", quantized.replace("plain", "d3"), batch, d3=W2.T[:8].copy()), batch)
     assert "Add" in found.ops and found.ops.count("Conv") == 2
+
+
+FLAT = "f = Reshape (v, flat)\nk = Gemm (f, d1, b1)\na = Reshape (k, rows)\n"
+"""As OnnxSlim writes a MatMul and an Add."""
+
+
+@pytest.mark.parametrize("between", ["", "Relu", "Add"])
+def test_a_matrix_between_reshapes_is_as_good_as_a_matmul(between: str) -> None:
+    sizes = {"win": ints(4, 16, 12), "flat": ints(64, 12), "rows": ints(4, 16, 8), "all": weights(9, 64, 8)}
+    tail = pair("a", "p") + "r = Relu (p)\nu = Reshape (r, image)\ny = Transpose <perm = [0, 3, 1, 2]> (u)"
+    start = "q = Transpose <perm = [0, 2, 3, 1]> (x0)\nv = Reshape (q, win)\n"
+    made = {"": FLAT, "Relu": FLAT.replace("(k,", "(l,"), "Add": FLAT.replace("(k,", "(l,")}[between]
+    more = {"": "", "Relu": "l = Relu (k)\n", "Add": "l = Add (k, all)\n"}[between]
+    parts = made.split("a = ")
+    body = start + parts[0] + more + "a = " + parts[1] + tail
+    found = same(model("12,4,16", body, **sizes, image=ints(1, 4, 16, 8)))
+    assert "D18" in found.rules and found.gpu()[1] == []
+    assert "Reshape" not in found.ops
+
+
+def test_matrices_of_other_rows_do_not_meet() -> None:
+    """The windows and the image have as many rows, in another order."""
+    body = (
+        "q = Transpose <perm = [0, 2, 3, 1]> (x0)\nv = Reshape (q, win)\nf = Reshape (v, flat)\nk = Gemm (f, d1, b1)\n"
+    )
+    body += "g0 = Reshape (q, flat)\nl = Gemm (g0, d1, b1)\na = Add (k, l)\ny = Reshape (a, image)"
+    sizes = {"win": ints(8, 8, 12), "flat": ints(64, 12), "image": ints(1, 4, 16, 8)}
+    same(model("12,4,16", body, **sizes))
+    columns = "f = Reshape (x0, flat)\nk = Gemm (f, d1, b1)\nt = Transpose <perm = [1, 0]> (k)\ny = Relu (t)"
+    same(model("12,4,16", columns, out="float[8,64] y", **sizes))

@@ -2,7 +2,7 @@
 
 1. `MatMul` or `Gemm` of a tensor [..., C] with a constant matrix -> Conv with a 1x1 kernel, weights and bias as in rule D5.
    [N, H, W, C] becomes [N, C, H, W], [N, T, C] becomes [N, C, T, 1]; where the batch size is 1 and the first axis is another
-   one, [T, C] becomes [1, C, T, 1] and [A, B, C] becomes [1, C, A, B].
+   one, [T, C] becomes [1, C, T, 1] and [A, B, C] becomes [1, C, A, B]; so does [A * B, C] between Reshapes (as OnnxSlim writes a MatMul).
 2. Layers between and around them that work value by value (Add, Relu, the parts of GELU, ...) keep their operator, as do Softmax,
    Concat, Split and Slice over the last axis, which is the second one then.
 3. Reshapes and Transposes between tensors whose [N, C, H, W] form is the same are removed.
@@ -75,6 +75,8 @@ class _Form:
         than those that keep their place, or all of them."""
         sizes: list[int] = [1] * (len(self.shape) - values.ndim) + list(values.shape)
         height, width = [*sizes[int(self.batch) : -1], 1][:2]
+        if len(self.shape) == 2 and height > 1:
+            height, width = self.rows
         return values.reshape(1, height, width, sizes[-1]).transpose(0, 3, 1, 2)
 
 
@@ -123,7 +125,26 @@ class _Matching:
             return _Form(shape, (sizes[0], sizes[1] if len(shape) == 4 else 1), True)
         if self.batch != 1 or not isinstance(shape[0], int) or len(shape) == 4:
             return None
-        return _Form(shape, (shape[0], sizes[0] if len(shape) == 3 else 1), False)
+        return _Form(shape, (shape[0], sizes[0]) if len(shape) == 3 else self._rows(tensor, shape[0]), False)
+
+    def _rows(self, tensor: str, count: int) -> tuple[int, int]:
+        """H and W of a matrix [T, C]: as of the tensor that a Reshape makes a matrix, or of the one that another makes of it."""
+
+        def unfolded(name: str) -> Optional[tuple[int, int]]:
+            shape = self.rewriter.types.shape(name) or ()
+            form = self.form(name) if len(shape) in (3, 4) else None
+            return form.rows if form is not None and math.prod(form.rows) == count else None
+
+        maker = self.graph.producer.get(tensor)
+        source = "" if maker is None else next((name for name in maker.reads() if self.form(name)), "")
+        form = self.form(source)
+        if form is not None and len(form.shape) == 2 and math.prod(form.rows) == count:
+            return form.rows
+        found = unfolded(source) if maker is not None and maker.is_op("Reshape") else None
+        while found is None and self.graph.consumers(tensor) and self.rewriter.rank(tensor) == 2:
+            tensor = self.graph.consumers(tensor)[0].outputs[0]
+            found = unfolded(tensor)
+        return found or (count, 1)
 
     def fits(self, node: Node) -> bool:
         graph = self.graph
@@ -135,16 +156,20 @@ class _Matching:
         if node.is_op(*_MOVES):
             return self._is_view(node, form)
         if node.is_op("Split"):
-            return self._over_last(node) and all(self.form(name) for name in (node.inputs[0], *node.outputs))
+            forms = [self.form(name) for name in (node.inputs[0], *node.outputs)]
+            return self._over_last(node) and all(other is not None and other.rows == form.rows for other in forms)
         if not lifting.one_output(self.rewriter, node):
             return False
         if node.is_op(*DENSE):
-            if self.form(node.inputs[0]) is None:
+            source = self.form(node.inputs[0])
+            if source is None:
                 return False
             why = dense.dense_reason(self.rewriter, node)
             if why:
                 self.rewriter.leave(node, why)
-            return not why
+            return not why and source.rows == form.rows
+        if any(other.rows != form.rows for other in map(self.form, filter(None, node.inputs)) if other is not None):
+            return False
         if node.is_op("Pow", *ELEMENTWISE):
             return any(name not in graph.initializers for name in node.inputs) and all(
                 self._broadcasts(graph.initializers[name].dims, form)
@@ -170,8 +195,11 @@ class _Matching:
             return False
         own, before = self.rewriter.scales.value(target), self.rewriter.scales.value(source)
         moved = [axis for axis in order if other.shape[axis] != 1]
+        passed = before is None and self.graph.only_consumer(source) is node
         return (
-            (own is None or own == before) and moved == sorted(moved) and (other.batch == form.batch or self.batch == 1)
+            (own is None or own == before or passed)
+            and moved == sorted(moved)
+            and (other.batch == form.batch or self.batch == 1)
         )
 
     def _same(self, tensor: str, form: _Form) -> bool:
