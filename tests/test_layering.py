@@ -1,4 +1,4 @@
-"""The house as docs/architecture.md draws it: imports go down, whoever reads them, at run time, late, or for types only."""
+"""Imports follow the list in docs/architecture.md: only to lower lines, at load time, inside functions, and for types."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@
 Tensors that share a range with a common third share it with each other (union-find). The layers are taken in the order of
 what they cost by themselves, and one that would cost any tensor of its set more than `--max_bits_lost` bits of its resolution
 is left out: its tensors keep their ranges, and it stays FP16. (Raising everything made every code of a gate 0.) Outputs of
-Sigmoid and Tanh lose nothing: the DLA computes them in FP16 and does not apply their scale (fact 5.12b, seen on Orin).
+Sigmoid and Tanh lose nothing: the DLA computes them in FP16 and does not apply their scale (fact 5.12b, inferred).
 Inferred scales that a rule handed on unchanged stay with the tensor that they came from, so that data movement in front of a
 Concat does not end between two scales. Conv outputs with the unary scale of rule S9 are left out: the DLA never applies it.
 """
