@@ -72,6 +72,7 @@ def test_rows_are_complete_and_reachable() -> None:
         assert row.kind in kinds and row.happened.endswith(".")
         assert row.status in ("maintainer", "documented", "measured", "user report", "inferred")
         assert re.match(r"(github|docs\.nvidia|TensorRT-RTX)", row.source), row.id
+        assert min(map(len, row.keys), default=0) >= 4, row.id
         assert row.remedy or row.kind in ("note", "consequence", "board"), row.id
 
 

@@ -89,8 +89,13 @@ def _literals(parsed: Any) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=None)
-def _keys() -> tuple[tuple[str, Message], ...]:
-    return tuple((key, message) for message in messages() for key in message.keys)
+def _index() -> dict[str, list[tuple[str, int]]]:
+    """The first four characters of a key -> such keys and the places of their rows."""
+    index: dict[str, list[tuple[str, int]]] = {}
+    for place, message in enumerate(messages()):
+        for key in message.keys:
+            index.setdefault(key[:4], []).append((key, place))
+    return index
 
 
 def plain(line: str) -> str:
@@ -104,11 +109,14 @@ def recognize(line: str) -> Optional[Found]:
     if "[V] " in line and "ssert" not in line:
         return None
     lower = line[:_LONGEST].lower()
-    candidates = dict.fromkeys(message for key, message in _keys() if key in lower)
+    index = _index()
+    hits = index.keys() & {lower[start : start + 4] for start in range(len(lower) - 3)}
+    candidates = {place for hit in hits for key, place in index[hit] if key in lower}
     if not candidates:
         return None
     text = plain(line)
-    for message in candidates:
+    for place in sorted(candidates):
+        message = messages()[place]
         match = message.pattern.search(text) or message.pattern.search(line[:_LONGEST])
         if match:
             names = match.groupdict()
