@@ -2,9 +2,9 @@
 
     python -m benchmarks.decibels [--trained] [--only NAME] [--write]
 
-SQNR in dB of the worst output on 16 samples that nothing was calibrated on, simulated, for the GPU and for Orin's DLA: the Q/DQ model as
+SQNR in dB of the worst output on samples that nothing was calibrated on (64; 32 of digits, 16 of the denoiser), simulated, for the GPU and for Orin's DLA: the Q/DQ model as
 given; its translation with the inference rules of `--preset gpu`; ranges of `--calibrate` by `mse`, and by `output` (of a Q/DQ model
-with `--recalibrate` for all scales of its own; weights keep every quantized value); a float network also with `--equalize`. The
+with `--recalibrate` for all scales of its own, which move only if that gains; weights keep every quantized value); a float network also with `--equalize`. The
 reference of a Q/DQ model is the same network without the rounding of its activations. glyphs Q/DQ: by ONNX Runtime's quantization.
 --trained: also MobileNet-, MnasNet- and RegNet-like networks, each in float and after quantization-aware training on scikit-learn's
 digits (needs PyTorch; trained once, minutes, into e2e_workflow/work). `--write` puts the table into docs/accuracy.md.
@@ -38,7 +38,7 @@ from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Session
 networks, tasks = later("e2e_workflow.common.networks"), later("e2e_workflow.common.tasks")
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "accuracy.md"
-SEEN = 16
+SEEN = 64
 TARGETS: dict[str, dict[str, Any]] = {
     "GPU": {"target": "gpu"},
     "Orin DLA": {"target": "orin-dla", "platform": "jetpack-6.2"},
@@ -65,14 +65,17 @@ def prepared(folder: Path, trained: bool) -> Iterator[Case]:
     """All with data to calibrate on."""
     found = {case.name: case for case in cases(folder)}
     with np.load(found["digits"].inputs) as held:
-        np.savez(folder / "digits_train.npz", **{name: values[SEEN:] for name, values in held.items()})
-    np.savez(folder / "detector_train.npz", input=shapes.generate(64, 1)[0])
+        np.savez(folder / "digits_train.npz", **{name: values[32:] for name, values in held.items()})
+        np.savez(folder / "digits_test.npz", **{name: values[:32] for name, values in held.items()})
+    for seed, part in ((1, "train"), (2, "test")):
+        np.savez(folder / f"detector_{part}.npz", input=shapes.generate(64, seed)[0])
     glyphs = found["glyphs"]
     with np.load(glyphs.options["calibrate"]) as held:
         feeds = iter([{"input": image[None]} for image in held["input"]])
     quantize_symmetric(glyphs.model, folder / "glyphs_qdq.onnx", feeds)
     for name in ("digits", "detector"):
-        yield dataclasses.replace(found[name], options={"calibrate": str(folder / f"{name}_train.npz")})
+        train, test = (folder / f"{name}_{part}.npz" for part in ("train", "test"))
+        yield dataclasses.replace(found[name], inputs=test, options={"calibrate": str(train)})
     yield found["denoiser"]
     yield dataclasses.replace(glyphs, name="glyphs Q/DQ", model=folder / "glyphs_qdq.onnx")
     yield dataclasses.replace(glyphs, name="glyphs float")

@@ -15,7 +15,7 @@ from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.simulate.account import Judge
-from qdq_translator.simulate.calibration.equalize import equal_sets
+from qdq_translator.simulate.calibration.equalize import LARGEST, _factors, equal_sets
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model
 from qdq_translator.simulate.inputs import input_specs, load_samples
 from qdq_translator.simulate.metrics import Comparison
@@ -109,6 +109,11 @@ def test_what_may_be_rescaled(body: str, sets: list[list[str]]) -> None:
     if "c = Conv" in body:  # c is read by nobody
         found = [names for names in found if names != ["c"]]
     assert found == sets
+
+
+def test_a_channel_that_never_fires_keeps_its_weights() -> None:
+    found = _factors(np.array([0, 1, 4, 1e-30], np.float32), 1.0)
+    assert found is not None and found.tolist() == [1, 4, 1, LARGEST] and _factors(np.zeros(3, np.float32), 1.0) is None
 
 
 def test_it_saves_the_denoiser(tmp_path: Path) -> None:

@@ -91,6 +91,26 @@ def test_nothing_moves_that_other_samples_do_not_confirm(data: Path, tmp_path: P
     assert "moved none" in told(found) and all(0 < scale < 1 for scale in found.tensor_scales.values())
 
 
+@pytest.mark.parametrize("own", [0.004, 0.0265])
+def test_a_scale_of_the_model_gives_way_only_if_the_outputs_gain(data: Path, tmp_path: Path, own: float) -> None:
+    """One that is 8 times too small goes at once to where the data have it; one that fits stays as it came."""
+    text = NETWORK.replace("a = Conv(x, w)", f"{pair('x', 'q', 's')} a = Conv(q, w)")
+    quantized = network(text, s=np.float32(own), z=np.int8(0))
+    asked: dict[str, Any] = {"calibrate": str(data), "recalibrate": ["x"]}
+    kept, plain, found = (
+        translate(quantized, TranslateOptions(**{**asked, **more}))
+        for more in ({"recalibrate": []}, {}, {"calibrate_method": "output"})
+    )
+    origin, better = found.scales["x"].origin, sqnr(found, tmp_path) - sqnr(kept, tmp_path)
+    told_of = [row.message for row in found.diagnostics if row.rule == "K2"]
+    if own < 0.01:
+        assert found.tensor_scales["x"] > 0.7 * plain.tensor_scales["x"] > 4 * own and better > 6
+        assert origin.rule == "K2" and "was 0.004 (rule Q1)" in origin.note and "1 scale of the model" in told_of[0]
+    else:
+        assert found.tensor_scales["x"] == np.float32(own) and origin.rule == "Q1" and better >= 0
+        assert "none fits worse than it could" in told_of[0]
+
+
 def test_samples_that_are_not_finite_are_left_out(data: Path, tmp_path: Path) -> None:
     spoilt = np.load(data)
     spoilt[5, 0, 0, 0] = np.inf

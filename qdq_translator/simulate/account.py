@@ -34,7 +34,14 @@ from qdq_translator.simulate.calibration.audit import audit_scales
 from qdq_translator.simulate.calibration.histogram import Histogram
 from qdq_translator.simulate.calibration.weight_audit import FITS, audit_weights
 from qdq_translator.simulate.evaluation import HERE, Evaluation
-from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, simulate
+from qdq_translator.simulate.implicit import (
+    ImplicitNetwork,
+    Simulated,
+    SimulationOptions,
+    copy_model,
+    placement_of,
+    simulate,
+)
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import Comparison, finite_or_none, noise_to_db
 from qdq_translator.simulate.segments import PLAIN, Change, Segments
@@ -299,9 +306,9 @@ class Judge:
 def account(judge: Judge, everything: bool = False, passes: float = PASSES) -> Account:
     """Account for the roundings of the network of `judge`. everything: also tensors with a scale that pass unrounded,
     which another choice of layers may round. passes: maximum, of the network over all samples (see the module)."""
-    network, planned = judge.network, judge.simulated({}).placement
+    network, graph = judge.network, Graph.from_model(copy_model(judge.network.model))
+    planned = placement_of(network, judge.options, graph, judge.types)
     more = {name: network.scales[name] for name in (*planned.fused, *planned.stay_float)} if everything else {}
-    graph = Graph.from_model(copy_model(network.model))
     known = {**planned.held, **more}
     placement = dataclasses.replace(planned, held={n: known[n] for n in graph.tensors() if n in known})
     accounting = _Accounting(judge, judge.simulated({}, placement), graph, more, passes * judge.samples.runs)

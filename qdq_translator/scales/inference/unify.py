@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Collection
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats import report_rows as rows
@@ -139,8 +139,8 @@ def differing_ranges(context: Context) -> list[tuple[list[str], list[str]]]:
     return [(members, [name for name in members if _applied(name, context)]) for members, _ in sets]
 
 
-def free_sets(context: Context) -> list[list[str]]:
-    """Tensors whose scales move together, without sets of a scale of the model's own or of a bounded operator (rule B1)."""
+def free_sets(context: Context, freed: Collection[str] = ()) -> list[list[str]]:
+    """Tensors whose scales move together, without sets of a scale of the model's own (but `freed`) or of a bounded operator (rule B1)."""
     graph, scales, unions = context.graph, context.scales, Unions[str]()
     for name, scale in scales.items():
         for source in (name, *scale.origin.source.split(", ")):
@@ -152,7 +152,8 @@ def free_sets(context: Context) -> list[list[str]]:
             if scales.value(name) == scales.value(shared[0]):
                 unions.join(name, shared[0])
     bounded = {name for node in graph.of(*WITHIN_ONE) for name in node.outputs}
-    fixed = {unions.root(name) for name, scale in scales.items() if scale.explicit or name in bounded}
+    stated = {name for name, scale in scales.items() if scale.explicit} - {*freed}
+    fixed = {unions.root(name) for name in {*stated, *bounded} if name in scales}
     sets: dict[str, list[str]] = {}
     for name in scales:
         if unions.root(name) not in fixed:

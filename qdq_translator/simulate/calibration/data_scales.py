@@ -33,7 +33,7 @@ from qdq_translator.scales.inference.context import Context
 from qdq_translator.scales.inference.formulas import inside_normalizations
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import Origin
-from qdq_translator.simulate.calibration.audit import Audit, audit_scales
+from qdq_translator.simulate.calibration.audit import Audit, AuditedScale, audit_scales
 from qdq_translator.simulate.calibration.histogram import Histogram
 from qdq_translator.simulate.calibration.likeness import INPUTS, channel_means
 from qdq_translator.simulate.calibration.methods import (
@@ -99,6 +99,9 @@ class DataScales:
         self._wanted = wanted
         self._samples, self._diagnostics, self._progress, self._where = samples, diagnostics, progress, where
         self._histograms: dict[str, Histogram] = {}
+        self._misfits: dict[str, AuditedScale] = {}
+        self._freed: dict[str, tuple[float, str]] = {}
+        """Scales of the model that `--recalibrate` names -> the scale from the data, and its note."""
         self._used = 0
         self._calls = 0
         for note in samples.notes:
@@ -124,12 +127,19 @@ class DataScales:
             names = [name for name in names if name in chosen]
         # without the scales that go: what a bad one cuts off must not make the next one's range
         rows = self._audit(names, context, without=names).rows if names else ()
-        for row in rows:
-            found = self._scale(row.tensor, context)
-            assert found is not None  # what is audited was observed
-            was = stated[row.tensor]
-            note = f"{_note(found[1])}; was {was.value:.6g} (rule {was.origin.rule})"
-            context.scales.replace(row.tensor, found[0], Origin(RECALIBRATED, was.origin.node, "", note))
+        self._misfits = {row.tensor: row for row in rows}
+        found = {name: self._scale(name, context) for name in self._misfits}
+        self._freed = {name: (value, _note(row)) for name, (value, row) in found.items()}  # type: ignore[misc]  # observed
+        if self._wanted.method != "output":
+            self._give_way(self._freed, context)
+
+    def _give_way(self, found: dict[str, tuple[float, str]], context: Context) -> None:
+        """Replaces scales of the model. found: tensor -> (scale, note)."""
+        for name, (value, note) in found.items():
+            was = context.scales[name]
+            note = f"{note}; was {was.value:.6g} (rule {was.origin.rule})"
+            context.scales.replace(name, value, Origin(RECALIBRATED, was.origin.node, "", note))
+        rows = [row for name, row in self._misfits.items() if name in found]
         self._diagnostics.warning(
             RECALIBRATED,
             f"--recalibrate replaced {len(rows)} scale{'s' if len(rows) != 1 else ''} of the model with those of the data"
@@ -247,17 +257,25 @@ class DataScales:
         return Origin(RULE, producer.name if producer is not None else "", "", note)
 
     def _search(self, context: Context) -> None:
-        """Moves the ranges that nobody trained (`on_output`)."""
-        sets = unify.free_sets(context)
+        """Moves the ranges that nobody trained, and those of `--recalibrate` (`on_output`)."""
+        sets = unify.free_sets(context, self._freed)
         values = {name: scale.value for name, scale in context.scales.items()}
+        ratios = {name: value / values[name] for name, (value, _) in self._freed.items()}
+        others = [max((ratios[name] for name in names if name in ratios), default=1.0) for names in sets]
         options = SimulationOptions(sigmoid_fp16=context.for_dla)
         samples = only_finite(self._samples, self._wanted.ignore_nonfinite, where=self._where)
-        found = search(context.graph, values, sets, samples, options, self._where)
+        found = search(context.graph, values, sets, others, samples, options, self._where)
+        moved: dict[str, tuple[float, str]] = {}
         for names, factor in zip(sets, found.factors):
             for name in names if factor != 1 else ():
                 old = context.scales[name]
                 note = f"{old.origin.note}; {factor:.3g} times that on the output's error".lstrip("; ")
-                context.scales.replace(name, old.value * factor, dataclasses.replace(old.origin, note=note))
+                if name in self._freed:
+                    moved[name] = (old.value * factor, note)
+                else:
+                    context.scales.replace(name, old.value * factor, dataclasses.replace(old.origin, note=note))
+        if self._wanted.recalibrate:
+            self._give_way(moved, context)
         found.report(self._diagnostics)
 
     # ---------------------------------------------------------------- sets of a DLA

@@ -5,9 +5,10 @@ clipping errors, which have one sign, add up, while rounding errors cancel. So t
 network, all in INT8:
 
 1. A coordinate is a set of tensors whose scales follow from one another (`Origin.source`), or that share one range on a DLA. Sets
-   with a scale of the model are not moved. All scales of a set change by one factor, so that every rule between them still holds.
-2. Sets whose rounding does not add noise to the outputs are not moved. Each round tries every other set one step up and one step
-   down. Moves that lower the noise energy at the outputs by more than its standard error over the samples are applied together,
+   with a scale of the model are not moved without `--recalibrate`, which gives them two starts, their own scale and that of the data.
+   All scales of a set change by one factor, so that every rule between them still holds.
+2. Sets whose rounding does not add noise to the outputs are not moved. Each round tries every other set one step up, one step
+   down and at its other start. Moves that lower the noise energy at the outputs by more than its standard error over the samples are applied together,
    or the better half of them if all together gain nothing. Other sets wait for the next step size (STEPS).
 3. A round is kept if the noise also falls by SURE standard errors on samples that no move was chosen on.
 """
@@ -75,18 +76,20 @@ def search(
     graph: Graph,
     scales: _Scales,
     sets: Sequence[Sequence[str]],
+    others: Sequence[float],
     samples: Samples,
     options: SimulationOptions,
     where: Evaluation = HERE,
 ) -> Found:
-    """Search one factor per set. graph: float, not changed. scales: of all its tensors. sets: names of tensors that move together."""
+    """Search one factor per set. graph: float, not changed. scales: of all its tensors. sets: names of tensors that move together.
+    others: factor of each set that is a start besides 1."""
     samples = samples.some(MOST_RUNS)
     if samples.runs < LEAST_RUNS or not sets:
         return Found([1.0] * len(sets))
     model = graph.to_model()
-    key = f"output {pack(model).digest} {sorted(scales.items())} {sets} {samples.digest} {options}"
+    key = f"output {pack(model).digest} {sorted(scales.items())} {sets} {others} {samples.digest} {options}"
     network = ImplicitNetwork(model, scales, {}, frozenset())
-    found: Found = where.engine.remembered(key, lambda: _Search(network, sets, samples, options, where).run())
+    found: Found = where.engine.remembered(key, lambda: _Search(network, sets, others, samples, options, where).run())
     return found
 
 
@@ -95,6 +98,7 @@ class _Search:
         self,
         network: ImplicitNetwork,
         sets: Sequence[Sequence[str]],
+        others: Sequence[float],
         samples: Samples,
         options: SimulationOptions,
         where: Evaluation,
@@ -103,13 +107,20 @@ class _Search:
         self._fit, self._held_out = (Judge(network, options, half, where=where) for half in halves)
         self._base = self._fit.simulated({})
         self._targets = Targets(self._base, Graph.from_model(copy_model(network.model)))
-        self._sets = sets
+        self._sets, self._others = sets, others
         held = self._base.placement.held.keys()
         self._known = [i for i, names in enumerate(sets) if not held.isdisjoint(names)]
 
     def run(self) -> Found:
         factors = [1.0] * len(self._sets)
-        (before,) = self._noise(self._held_out, [factors], factors)
+        starts = [factors, *([[*self._others]] if any(other != 1 for other in self._others) else [])]
+        before = self._noise(self._held_out, starts, factors)
+        if (
+            len(starts) > 1
+            and _is_less(before[1], before[0])
+            and _is_less(*self._noise(self._fit, starts[::-1], factors))
+        ):
+            factors = starts[1]
         freed = [_moved(factors, [(i, math.inf)]) for i in self._known]
         now, *found = self._noise(self._fit, [factors, *freed], factors)
         loud = {i for i, noise in zip(self._known, found) if _is_less(noise, now)}
@@ -118,12 +129,11 @@ class _Search:
             for _ in range(ROUNDS):
                 tried, factors = self._round(factors, tried, step)
         (after,) = self._noise(self._held_out, [factors], factors)
-        return Found(factors, noise_to_db(before.mean()), noise_to_db(after.mean()))
+        return Found(factors, noise_to_db(before[0].mean()), noise_to_db(after.mean()))
 
     def _round(self, factors: list[float], sets: set[int], step: float) -> tuple[set[int], list[float]]:
         """Sets that moved, and all factors after the round."""
-        moves = [(i, factors[i] * way) for i in sorted(sets) for way in (step, 1 / step)]
-        moves = [(i, to) for i, to in moves if to * 1.001 >= NARROWEST and to <= WIDEST * 1.001]
+        moves = [(i, to) for i in sorted(sets) for to in self._tried(factors[i], self._others[i], step)]
         now, *found = self._noise(self._fit, [factors, *(_moved(factors, [move]) for move in moves)], factors)
         gains = {move: float((now - noise).mean()) for move, noise in zip(moves, found) if _is_less(noise, now)}
         better = sorted(gains, key=lambda move: -gains[move])
@@ -136,6 +146,11 @@ class _Search:
                 return {i for i, _ in better}, moved
             better = better[: len(better) // 2]
         return set(), factors
+
+    def _tried(self, factor: float, other: float, step: float) -> list[float]:
+        low, high = NARROWEST * min(1.0, other), WIDEST * max(1.0, other)
+        steps = [factor * way for way in (step, 1 / step) if low <= factor * way * 1.001 <= high * 1.002]
+        return [*steps, *sorted({1.0, other} - {factor})]
 
     def _noise(self, judge: Judge, trials: Sequence[list[float]], ground: list[float]) -> np.ndarray:
         """(trials, runs)."""

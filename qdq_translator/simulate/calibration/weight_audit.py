@@ -109,11 +109,13 @@ def _audited(weight: str, node: str, values: np.ndarray, one_scale: bool) -> Aud
 
 def _common_step(values: np.ndarray) -> Optional[float]:
     """The step of the one grid on which all weights lie, the largest of them at 127 steps; None without one."""
-    magnitudes = np.unique(values)
+    few, most = (
+        values.reshape(-1)[: 32 * INT8_MAX],
+        16 * INT8_MAX,
+    )  # more are not on one grid, even if rounded to half precision
+    magnitudes = np.unique(few if len(np.unique(few)) > most else values)
     largest = float(magnitudes[-1])
-    if (
-        not _TELLING <= len(magnitudes) <= 16 * INT8_MAX
-    ):  # more are no codes of one scale, even if half precision rounded them
+    if not _TELLING <= len(magnitudes) <= most:
         return None
     codes = magnitudes * (INT8_MAX / largest)
     return largest / INT8_MAX if np.abs(codes - np.rint(codes)).max() < _ON_GRID else None
