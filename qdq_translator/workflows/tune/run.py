@@ -26,7 +26,7 @@ from qdq_translator.simulate.account import Account, Candidate, Judge, account
 from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.simulate.finite import only_finite
 from qdq_translator.simulate.implicit import SimulationOptions, placement_of, simulate
-from qdq_translator.simulate.inputs import Samples, given_samples
+from qdq_translator.simulate.inputs import given_samples
 from qdq_translator.simulate.run import ExplicitNetwork, folded
 from qdq_translator.simulate.task_metrics import metric_of
 from qdq_translator.targets.precision import INT8
@@ -98,34 +98,15 @@ def tune(options: TuneOptions, where: Evaluation, progress: Progress) -> Outcome
         search = Search(judge, goal, list(moves(base)), options.seed, options.evaluations, judge.tell)
         search.run(starts(base))
         samples.check_unchanged()
-        evaluated = list(search.found.values())
-        chosen = search.best or min(evaluated, key=goal.rank)
+        chosen = search.best or min(search.found.values(), key=goal.rank)
         translation = bench.translation(chosen.point, try_more=True)
         rankings = judge.rankings()
-    results: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "kind": KIND,
-        "generator": f"qdq-translator {__version__}",
+    results = {
+        **_found(search, chosen, meter),
         "model": {"file": source.file, "sha256": source.sha256},
-        "data": {
-            "source": samples.source,
-            "samples": len(samples),
-            "digest": samples.digest,
-            "notes": samples.notes,
-        },
-        "metric": {"name": metric.name, "reference": meter.reference.score},
         "goal": {"max_drop": options.max_drop, "budget_ms": options.budget_ms, "holds": search.best is not None},
-        "early_stopping": _stopping(meter, samples),
         "seed": options.seed,
-        "evaluations": search.evaluations,
-        "best": chosen.as_dict(),
-        "front": [found.as_dict() for found in pareto(evaluated)],
-        "points": [found.as_dict() for found in evaluated],
         "sensitivity": rankings,
-        "additivity": [
-            {"tensors": count, "expected_share": expected, "measured_share": measured}
-            for count, expected, measured in search.additivity
-        ],
         "command": shlex.join(
             ["qdq-translator", "translate", options.model, "-o", options.output_dir, *chosen.point.words(base)]
         ),
@@ -134,14 +115,38 @@ def tune(options: TuneOptions, where: Evaluation, progress: Progress) -> Outcome
     return Outcome(results, translation, search.best is not None)
 
 
-def _stopping(meter: Meter, samples: Samples) -> str:
+def _found(search: Search, chosen: Evaluated, meter: Meter) -> dict[str, Any]:
+    """The part of the results that does not depend on the request."""
+    samples, evaluated = meter.samples, list(search.found.values())
+    sums = ({"tensors": n, "expected_share": should, "measured_share": did} for n, should, did in search.additivity)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": KIND,
+        "generator": f"qdq-translator {__version__}",
+        "data": {
+            "source": samples.source,
+            "samples": len(samples),
+            "digest": samples.digest,
+            "notes": samples.notes,
+        },
+        "metric": {"name": meter.metric.name, "reference": meter.reference.score},
+        "early_stopping": _stopping(meter),
+        "evaluations": search.evaluations,
+        "best": chosen.as_dict(),
+        "front": [found.as_dict() for found in pareto(evaluated)],
+        "points": [found.as_dict() for found in evaluated],
+        "additivity": list(sums),
+    }
+
+
+def _stopping(meter: Meter) -> str:
     if not meter.is_mean:
         return "none: the metric is no mean over samples, so every point was measured on all of them"
-    if len(samples) < LEAST_SAMPLES:
+    if len(meter.samples) < LEAST_SAMPLES:
         return f"none: fewer than {LEAST_SAMPLES} samples"
     how = (
         "McNemar's pairs, Agresti and Min's interval"
-        if meter.is_top1 and samples.batch == 1
+        if meter.is_top1 and meter.samples.batch == 1
         else "paired bootstrap of the runs"
     )
     return (
