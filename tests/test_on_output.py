@@ -107,8 +107,8 @@ def test_a_scale_of_the_model_gives_way_only_if_the_outputs_gain(data: Path, tmp
         assert found.tensor_scales["x"] > 0.7 * plain.tensor_scales["x"] > 4 * own and better > 6
         assert origin.rule == "K2" and "was 0.004 (rule Q1)" in origin.note and "1 scale of the model" in told_of[0]
     else:
-        assert found.tensor_scales["x"] == np.float32(own) and origin.rule == "Q1" and better >= 0
-        assert "none fits worse than it could" in told_of[0]
+        assert found.tensor_scales["x"] == np.float32(own) and origin.rule == "Q1"
+        assert better >= 0 and not told_of
 
 
 def test_samples_that_are_not_finite_are_left_out(data: Path, tmp_path: Path) -> None:

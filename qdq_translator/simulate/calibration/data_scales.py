@@ -130,7 +130,7 @@ class DataScales:
         self._misfits = {row.tensor: row for row in rows}
         found = {name: self._scale(name, context) for name in self._misfits}
         self._freed = {name: (value, _note(row)) for name, (value, row) in found.items()}  # type: ignore[misc]  # observed
-        if self._wanted.method != "output":
+        if self._wanted.method != "output" or not rows:
             self._give_way(self._freed, context)
 
     def _give_way(self, found: dict[str, tuple[float, str]], context: Context) -> None:
@@ -274,7 +274,7 @@ class DataScales:
                     moved[name] = (old.value * factor, note)
                 else:
                     context.scales.replace(name, old.value * factor, dataclasses.replace(old.origin, note=note))
-        if self._wanted.recalibrate:
+        if moved:
             self._give_way(moved, context)
         found.report(self._diagnostics)
 
