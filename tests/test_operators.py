@@ -180,6 +180,7 @@ def test_named_sets_are_written_once() -> None:
 _READ_ELSEWHERE = {
     ("passes/dla/one_dimension.py", "axes"): "of a Resize, which only that rule and D23 read",
     ("passes/dla/axis_forms.py", "group"): "written by itself",
+    ("passes/dla/kernel_parts.py", "auto_pad"): "written: explicit padding takes its place",
     ("passes/dla/products.py", "alpha"): "of that rule alone",
     ("passes/dla/products.py", "bias"): "of that rule alone",
     ("passes/dla/products.py", "lambd"): "of that rule alone",

@@ -211,7 +211,6 @@ def test_case_4(axis: int, parts: list, batch: str) -> None:  # type: ignore[typ
 @pytest.mark.parametrize(
     "body",
     [
-        "m = Concat <axis = 2> (q, r)\n",  # two tensors
         "n = Slice (q, b, e, a)\n" + pair("n", "o", "s2") + "m = Concat <axis = 2> (o, q)\n",  # two scales
         "n = Slice (q, b, e, a)\nl = Relu (n)\nm = Concat <axis = 2> (l, q)\n",  # a layer between
     ],
@@ -222,7 +221,7 @@ def test_case_4_not(body: str) -> None:
     body = pair("x", "q") + (pair("x1", "r") if ", r)" in body else "") + body + END
     given = "float[1,2,3,4] x" + (", float[1,2,3,4] x1" if "r)" in body else "")
     found = both(graph(given, "float[b,c,h,w] y", body, **arrays))
-    assert "D23" not in found.rules
+    assert found.ops.count("Concat") == 1 and "Conv" not in found.ops
 
 
 @covers(6)
@@ -417,3 +416,34 @@ def test_padding_by_nothing_is_left_whatever_comes_before(monkeypatch: pytest.Mo
     found = both(graph(X, "float[b,c,h,w] y", body + "y = Relu (o)", **more))
     assert found.rules == ["D23"] and found.ops == ["Pad", "Conv", "Relu"]
     assert found.reason(found.rewritten.graph.producer["m"].name)
+
+
+@covers(4)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("axis", [2, 3, -2, -1])
+def test_case_4_of_several(axis: int, batch: str) -> None:
+    shapes = ("{N},3,4,5", "{N},3,2,5") if axis in (2, -2) else ("{N},3,4,5", "{N},3,4,1")
+    inputs = ", ".join(f"float[{shape}] x{i}" for i, shape in enumerate(shapes))
+    body = pair("x0", "q") + pair("x1", "r") + f"m = Concat <axis = {axis}> (q, r, q)\n" + END
+    found = same(graph(inputs, "float[b,c,h,w] y", body, batch), batch, bits=True)
+    assert found.ops == ["Transpose"] * 3 + ["Concat", "Transpose", "Relu"] and found.gpu() == (["Concat"], [])
+
+
+@covers("a Concat of constants")
+def test_not_of_a_constant() -> None:
+    body = pair("x", "q") + "m = Concat <axis = 2> (q, k)\n" + END
+    found = both(graph("float[1,3,4,5] x", "float[b,c,h,w] y", body, k=np.ones((1, 3, 1, 5), np.float32)))
+    assert "D23" not in found.rules and "activations" in found.reason(found.rewritten.graph.producer["m"].name)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        pytest.param("1,3,4", 2, marks=covers("tensors that are not four-dimensional")),
+        pytest.param("1,3,4,5", 0, marks=covers("the batch axis")),
+    ],
+)
+def test_not_of_several(shape: str, axis: int) -> None:
+    body = pair("x", "q") + pair("x1", "r") + f"m = Concat <axis = {axis}> (q, r)\n" + END
+    found = both(graph(f"float[{shape}] x, float[{shape}] x1", f"float[{shape.replace('1,', 'b,')}] y", body))
+    assert "D23" not in found.rules

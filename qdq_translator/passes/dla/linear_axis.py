@@ -3,7 +3,7 @@
 1. `Resize` of H and W: nearest, linear and cubic by any factors or sizes, with any coordinates
 2. `Pad` of channels, H and W: zeros, another constant, reflect, edge, wrap, and negative padding, which cuts off
 3. `Expand` and `Tile` of channels, H and W, and `CumSum` along one of them
-4. `Concat` along H or W of parts of one tensor: a roll, or a padding in parts
+4. `Concat` along H or W of parts of one tensor: a roll, or a padding in parts; of others a Concat of channels between Transposes
 
 What the matrices are decides on the layers:
 
@@ -22,7 +22,7 @@ than a transition rule R1 leaves them out.
 
 Not: tensors that are not four-dimensional; sizes that are not known; more than 8192 along an axis; the batch axis; `Resize` with
 tf_crop_and_resize, antialias, named axes, an aspect ratio to keep or other axes than H and W, and below opset 11; parameters that are
-computed; what changes nothing.
+computed; what changes nothing; a Concat of constants.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla import axis_forms, resize
 from qdq_translator.passes.dla.chains import effect
 from qdq_translator.passes.dla.resize import Matrices, taken
-from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter
+from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter, Row
 from qdq_translator.passes.editor import Image
 
 RULE = "D23"
@@ -49,8 +49,8 @@ def apply(rewriter: Rewriter) -> None:
             if why:
                 rewriter.leave(node, why)
     for node in rewriter.nodes("Concat"):
-        if "K1" in rewriter.rejected_by(node):
-            _parts(rewriter, node)
+        if "K1" in rewriter.rejected_by(node) and not _parts(rewriter, node):
+            _joined(rewriter, node)
 
 
 def _rewrite(rewriter: Rewriter, node: Node) -> str:
@@ -88,8 +88,8 @@ def _replace(rewriter: Rewriter, node: Node, source: str, image: Image, matrices
     return ""
 
 
-def _parts(rewriter: Rewriter, node: Node) -> None:
-    """Case 4; what is no such thing rule D20 looks at."""
+def _parts(rewriter: Rewriter, node: Node) -> bool:
+    """Case 4 where they are of one tensor."""
     graph, scales, image = rewriter.graph, rewriter.scales, rewriter.image(node.outputs[0])
     makers = [graph.producer.get(name) for name in node.inputs]
     cuts = [[maker] if maker is not None and maker.is_op("Slice", "Gather") else [] for maker in makers]
@@ -98,15 +98,33 @@ def _parts(rewriter: Rewriter, node: Node) -> None:
     before = rewriter.image(source)
     held = {scales.value(name) for name in (source, *node.inputs, node.outputs[0])} - {None}
     if sources or before is None or image is None or max(*before[1:], *image[1:]) > MOST_CHANNELS or len(held) > 1:
-        return
+        return False
     found = [effect(rewriter, cut, source) for cut in cuts]
-    if all(pair is not None for pair in found):
-        axis = operators.axis(node, graph.opset())
-        start = found[0][0]  # type: ignore[index]
-        moved = np.concatenate([pair[1] for pair in found if pair is not None], axis)
-        matrices = axis_forms.selection(start, moved)
-        if matrices is not None:
-            _replace(rewriter, node, source, before, matrices)
+    known = [pair for pair in found if pair is not None]
+    if len(known) < len(found):
+        return False
+    moved = np.concatenate([pair[1] for pair in known], operators.axis(node, graph.opset()))
+    matrices = axis_forms.selection(known[0][0], moved)
+    return matrices is not None and not _replace(rewriter, node, source, before, matrices)
+
+
+def _joined(rewriter: Rewriter, node: Node) -> None:
+    """Case 4 of others."""
+    graph, axis = rewriter.graph, operators.axis(node, rewriter.graph.opset())
+    if rewriter.rank(node.outputs[0]) != 4 or axis in (0, -4) or any(map(graph.is_constant, node.inputs)):
+        rewriter.leave(node, "it does not join rows or columns of activations with four dimensions")
+        return
+    row, order = Row(rewriter, node), [0, 2, 1, 3] if axis in (2, -2) else [0, 3, 2, 1]
+    parts = []
+    for number, name in enumerate(node.inputs):
+        row.current = name
+        parts.append(row.add("Transpose", f"part{number}", perm=order))
+    row.current = parts[0]
+    row.add("Concat", "channels", *parts[1:], axis=1)
+    row.add("Transpose", "back", perm=order)
+    row.put(RULE)
+    for layer in (*row.nodes[:-2], row.nodes[-1]):
+        rewriter.same_scale(RULE, layer.inputs[0], layer.outputs[0], layer)
 
 
 # ---------------------------------------------------------------- matrices
