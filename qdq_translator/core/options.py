@@ -222,7 +222,7 @@ class TranslateOptions:
         choices=("on", "list", "force", "approximate"),
     )
     dla_output: Literal["same", "4d"] = in_target(
-        "4d: a graph output ends at its four-dimensional tensor, without the Reshape behind it (rule D16; needs "
+        "4d: graph inputs and outputs have four dimensions, without the Reshape next to them (rule D16; needs "
         "--dla_rewrites)",
         "same",
     )

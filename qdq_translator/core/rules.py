@@ -49,7 +49,7 @@ _REWRITES = {
     "D13": "Conv with different or too large padding gets a larger kernel",
     "D14": "AveragePool without its padding (Xavier) becomes one with it and a product",
     "D15": "MaxPool with a window above 8, ReduceMax and ReduceMin become poolings in a row",
-    "D16": "Reshape before a graph output is removed (--dla_output 4d)",
+    "D16": "Reshape at a graph input or output is removed (--dla_output 4d)",
     "D17": "Reshapes and Transposes in a row become what they come to: nothing, one of them, or a Conv that copies",
     "D18": "linear layers over the last axis, and what is around them, work on [N, C, H, W]",
     "D19": "Pow, Reciprocal, Sqrt, Where and step functions become products, quotients, comparisons and sums",

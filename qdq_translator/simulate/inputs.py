@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import math
 import pickle
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, TypeVar, cast
@@ -376,6 +377,9 @@ def _as_samples(values: np.ndarray, spec: InputSpec, source: str) -> np.ndarray:
         return values
     if spec.shape and spec.batch == 1 and _fits(values.shape, spec.shape[1:]):
         return values[None]
+    sizes = [size or 0 for size in spec.shape[1:]]
+    if 1 < values.ndim != len(spec.shape) == 4 and math.prod(values.shape[1:]) == math.prod(sizes):
+        return values.reshape(len(values), *sizes)  # rule D16 may have made the input four-dimensional
     raise UserError(
         f"{source}: array '{spec.name}' has the shape {'x'.join(map(str, values.shape)) or 'scalar'}.",
         f"The model requires {spec}, with the samples along the first axis.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
@@ -79,15 +80,27 @@ class Session:
                 "Check it with onnx.checker; a newer onnxruntime may know its operators.",
             ) from error
 
+        self._shapes = {given.name: given.shape for given in self._session.get_inputs()}
+
     def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """feed: one array per input, also with the rank of the input before or after rule D16."""
+        values = {name: self._shaped(array, self._shapes.get(name, ())) for name, array in feed.items()}
         try:
-            values = self._session.run(self.outputs, dict(feed))
+            values = self._session.run(self.outputs, values)
         except Exception as error:
             raise UserError(
                 f"The {self.what} model fails in ONNX Runtime: {_first_line(error)}",
                 "Check the shapes of the inputs; --shapes sets dynamic ones.",
             ) from error
         return dict(zip(self.outputs, (np.asarray(v) for v in values)))
+
+    @staticmethod
+    def _shaped(array: np.ndarray, shape: Sequence[Any]) -> np.ndarray:
+        sizes = [size if isinstance(size, int) else -1 for size in shape[1:]]
+        if array.ndim in (0, len(shape)) or 4 not in (array.ndim, len(shape)) or sizes.count(-1) > 1:
+            return array
+        fits = -1 in sizes or math.prod(sizes) * len(array) == array.size
+        return array.reshape(len(array), *sizes) if fits else array
 
 
 def _first_line(error: Exception) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from qdq_translator import TranslateOptions, translate
@@ -14,7 +16,7 @@ from qdq_translator.core.errors import UsageError
 from tests.dla.check import BATCHES, ORIN, SCALE, both, covers, feed_of, graph, ints, outputs, pair, weights
 
 W = {"w": weights(1, 5, 12, 1, 1)}
-ENDS = covers("where the tensor is another graph output, or a graph input")
+ENDS = covers("if the tensor is another graph output, or a graph input")
 
 
 def ends(body: str, out: str, batch: str = "1", **arrays: np.ndarray):  # type: ignore[no-untyped-def]
@@ -28,7 +30,9 @@ def check(explicit, batch: str = "1", **options):  # type: ignore[no-untyped-def
     assert list(plain.graph.outputs) == list(found.rewritten.graph.outputs)
     for seed in (1, 2):
         feed = feed_of(plain, batch, seed)
-        for want, got in zip(outputs(plain, feed), outputs(found.rewritten, feed)):
+        sizes = {name: found.rewritten.types.shape(name) or () for name in feed}
+        same = {name: values.reshape(len(values), *sizes[name][1:]) for name, values in feed.items()}
+        for want, got in zip(outputs(plain, feed), outputs(found.rewritten, same)):
             assert want.shape[0] == got.shape[0]
             np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-5, atol=1e-6)
     return found
@@ -56,6 +60,44 @@ def test_case_1(tail: str, out: str, batch: str) -> None:
     assert [d.dim_value for d in declared][1:] == [5, 1, 1]
 
 
+def of_three_dimensions(more: str = "", out: str = "float[{N},5,18] y", batch: str = "1"):  # type: ignore[no-untyped-def]
+    body = pair("x", "q") + "c = Conv <kernel_shape = [3]> (q, w)\ny = Relu (c)" + more
+    return graph("float[{N},12,20] x", out, body, batch, w=weights(1, 5, 12, 3))
+
+
+@covers(2)
+@pytest.mark.parametrize("batch", BATCHES)
+def test_case_2(batch: str) -> None:
+    explicit = of_three_dimensions(batch=batch)
+    found = check(explicit, batch)
+    assert found.ops == ["Conv", "Relu"] and found.gpu()[1] == []
+    assert found.rewritten.types.shape("x")[1:] == (12, 20, 1)  # type: ignore[index]
+    assert found.rewritten.tensor_scales["x"] == SCALE
+    assert [d.tensor for d in found.rewritten.diagnostics if d.rule == "D16" and d.tensor] == ["y", "x"]
+
+
+def test_data_have_the_shape_of_the_model(tmp_path: Path) -> None:
+    """The Q/DQ model has the input [1, 12, 20], its translation [1, 12, 20, 1]: the same data serve both."""
+    explicit, given = of_three_dimensions(), tmp_path / "model.onnx"
+    onnx.save(explicit, str(given))
+    translate(given, TranslateOptions(**ORIN, dla_rewrites=True, dla_output="4d")).save(tmp_path)
+    found = []
+    for shape in ((3, 12, 20), (3, 12, 20, 1)):
+        values = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
+        np.savez(tmp_path / "data.npz", x=values)
+        result = tmp_path / "found.json"
+        wanted = ["verify", "-t", str(tmp_path), "-i", str(given), "--inputs", str(tmp_path / "data.npz")]
+        assert main([*wanted, "--save", str(result)]) == 0
+        found.append(json.loads(result.read_text(encoding="utf-8"))["outputs"])
+    assert found[0] == found[1]
+
+
+@covers("if another layer reads the graph input or output")
+def test_an_input_with_two_readers_stays() -> None:
+    found = check(of_three_dimensions("\ng = Sin (x)", "float[{N},5,18] y, float[{N},12,20] g"))
+    assert len(found.rewritten.types.shape("x")) == 3
+
+
 def test_behind_a_fully_connected_layer() -> None:
     body = "m = GlobalAveragePool (q)\nf = Flatten (m)\ny = Gemm <transB = 1> (f, w1, b1)"
     found = check(ends(body, "float[b,k] y", w1=weights(1, 8, 12), b1=weights(3, 8)))
@@ -80,7 +122,7 @@ def test_the_scale_of_the_model_stays() -> None:
             "c = Conv (q, w)\ny = Flatten (c)\no = Relu (y)",
             "float[b,k] y, float[b,k] o",
             "another layer or graph output",
-            marks=covers("where another layer reads the output"),
+            marks=covers("if another layer reads the graph input or output"),
         ),
         pytest.param(
             "c = Conv (q, w)\ny = Flatten (c)", "float[b,k] y, float[b,c,h,w] c", "end of the network", marks=ENDS
@@ -96,19 +138,19 @@ def test_the_scale_of_the_model_stays() -> None:
             "c = Conv (q, w)\n" + pair("c", "p") + "f = Flatten (p)\n" + pair("f", "y", "s2"),
             "float[b,k] y",
             "two different scales",
-            marks=covers("between two different scales of the model's own"),
+            marks=covers("between two different scales of the model"),
         ),
         pytest.param(
             "c = Conv (q, w)\ny = Reshape (c, four)",
             "float[b,k,h,w] y",
             "",
-            marks=covers("in front of an output of four dimensions"),
+            marks=covers("if the graph input or output has four dimensions"),
         ),
         pytest.param(
             "c = Conv (q, w)\nd = Reshape (c, flat)\ne = Relu (d)\ny = Unsqueeze (e, three)",
             "float[b,k,h] y",
             "",
-            marks=covers("behind a tensor of other than four"),
+            marks=covers("if the next tensor has another number of dimensions"),
         ),
     ],
 )

@@ -1,13 +1,14 @@
-"""Rule D16: with `--dla_output 4d`, a graph output ends at its four-dimensional tensor.
+"""Rule D16: with `--dla_output 4d`, graph inputs and outputs have four dimensions.
 
-1. `[N, C, H, W] -> Reshape, Flatten, Squeeze, Unsqueeze (one or several) -> graph output`: they go. The output keeps its
-   name and has four dimensions now; its values and their order are the same, and message `I-D16` contains both shapes.
+1. `[N, C, H, W] -> Reshape, Flatten, Squeeze, Unsqueeze (one or several) -> graph output` -> the graph output is [N, C, H, W].
+2. `graph input -> Reshape, Unsqueeze, ... -> [N, C, H, W]`, as rule D26 writes it -> the graph input is [N, C, H, W].
 
-One such Reshape is what rule D5 leaves behind a classifier. It does not run on the DLA (limit H1), so that the network is no standalone
-loadable. The tensor that takes the output's name keeps its scale, or gets the output's own.
-Not: without the option; where another layer reads the output; where the tensor is another graph output, or a graph input;
-between two different scales of the model's own; in front of an output of four dimensions; behind a tensor of other than
-four.
+Names stay. The values and their order are the same, and message `I-D16` contains both shapes.
+Such Reshapes do not run on the DLA (limit H1), so that the network is no standalone loadable. A tensor that gets another one's name
+keeps its scale, or gets the scale of the other.
+Not: without the option; if another layer reads the graph input or output; if the tensor is another graph output, or a graph input;
+between two different scales of the model; if the graph input or output has four dimensions; if the next tensor has another
+number of dimensions.
 """
 
 from __future__ import annotations
@@ -20,51 +21,61 @@ RULE = "D16"
 
 
 def apply(rewriter: Rewriter) -> None:
+    graph = rewriter.graph
     if not rewriter.settings.image_outputs:
         return
-    for output in list(rewriter.graph.outputs):
-        chain = _views(rewriter, output)
+    for name in (*graph.outputs, *graph.inputs):
+        chain = _views(rewriter, name)
         if chain and all(rewriter.allows(node) for node in chain):
-            _end_at(rewriter, chain, output)
+            _end_at(rewriter, chain, name)
 
 
-def _views(rewriter: Rewriter, output: str) -> list[Node]:
-    """The views before an output, the last one first, back to a four-dimensional tensor; [] if they have to stay."""
-    graph = rewriter.graph
+def _views(rewriter: Rewriter, end: str) -> list[Node]:
+    """The views between a graph input or output and the next four-dimensional tensor, outermost first; [] if they have to stay."""
+    graph, name, is_input = rewriter.graph, end, end in rewriter.graph.inputs
     chain: list[Node] = []
-    name = output
     while rewriter.channels(name) is None or not chain:
-        node = graph.producer.get(name)
+        node = graph.only_consumer(name) if is_input else graph.producer.get(name)
         if node is None or not node.is_op(*VIEWS) or not rewriter.is_float(name):
             break
         chain.append(node)
-        if graph.consumer_count(name) + (name in graph.outputs) != 1:
+        if not is_input and graph.consumer_count(name) + (name in graph.outputs) != 1:
             rewriter.leave(chain[0], f"another layer or graph output reads '{name}'")
             return []
-        name = node.inputs[0]
-    if not chain or rewriter.channels(name) is None or rewriter.rank(output) == 4:
+        name = node.outputs[0] if is_input else node.inputs[0]
+    if not chain or rewriter.channels(name) is None or rewriter.rank(end) == 4:
         return []
     if name in graph.outputs or name not in graph.producer:
         rewriter.leave(chain[0], f"'{name}' is an end of the network itself")
         return []
-    scales = {rewriter.scales.value(n) for n in (name, *(node.outputs[0] for node in chain))} - {None}
+    scales = {rewriter.scales.value(n) for n in (end, *(_inner(node, is_input) for node in chain))} - {None}
     if len(scales) > 1:
         rewriter.leave(chain[0], "it is between two different scales")
         return []
     return chain
 
 
-def _end_at(rewriter: Rewriter, chain: list[Node], output: str) -> None:
+def _inner(view: Node, is_input: bool) -> str:
+    """The tensor of a view that is farther away from the end of the network."""
+    return view.outputs[0] if is_input else view.inputs[0]
+
+
+def _end_at(rewriter: Rewriter, chain: list[Node], end: str) -> None:
     graph, network = rewriter.graph, rewriter.network
-    source = chain[-1].inputs[0]
-    maker = graph.producer[source]
-    shapes = [rewriter.types.shape(name) or () for name in (output, source)]
+    is_input = end in graph.inputs
+    inner = _inner(chain[-1], is_input)
+    maker = [] if is_input else [graph.producer[inner]]
+    shapes = [rewriter.types.shape(name) or () for name in (end, inner)]
+    gone = {name: [end] for name in (inner, *(_inner(node, is_input) for node in chain)) if name != end}
     for node in chain:
         graph.remove(node)
-        if node.outputs[0] != output:
-            network.merge_tensor(node.outputs[0], source)
-    network.rename_tensor(source, output)
-    dims = graph.outputs[output].type.tensor_type.shape
+        if is_input:
+            network.merge_tensor(node.outputs[0], end)
+        elif node.outputs[0] != end:
+            network.merge_tensor(node.outputs[0], inner)
+    if not is_input:
+        network.rename_tensor(inner, end)
+    dims = (graph.inputs if is_input else graph.outputs)[end].type.tensor_type.shape
     dims.ClearField("dim")
     for size in shapes[1]:
         dim = dims.dim.add()
@@ -72,12 +83,12 @@ def _end_at(rewriter: Rewriter, chain: list[Node], output: str) -> None:
             dim.dim_value = size
         elif size is not None:
             dim.dim_param = str(size)
-    gone = {name: [output] for name in (source, *(node.outputs[0] for node in chain)) if name != output}
-    rewriter.note(RULE, chain, [maker], gone)
+    rewriter.note(RULE, chain, maker, gone)
     before, now = ("x".join(str(size) if size is not None else "?" for size in shape) for shape in shapes)
+    what, who = ("input", "writes") if is_input else ("output", "reads")
     network.diagnostics.info(
         RULE,
-        f"Graph output '{output}' has the shape {now} instead of {before}, the same values in the same order.",
-        tensor=output,
-        hint="Code that reads it must accept this shape or restore the old one.",
+        f"Graph {what} '{end}' has the shape {now} instead of {before}, the same values in the same order.",
+        tensor=end,
+        hint=f"Code that {who} it must accept this shape or restore the old one.",
     )
