@@ -50,8 +50,17 @@ def suspects(network: Network, settings: Settings) -> tuple[Found, Found]:
         time = sum(cost.milliseconds or 0.0 for _, _, cost in made if cost is not None)
         if time > FURTHER_REGION or any(verdict == GPU and node.is_op(*WEIGHTED) for node, verdict, _ in made):
             why = f"its layers are estimated at {milliseconds(time)}, and the network without them is estimated faster"
-            found.setdefault(applied.rule, {}).update((name, why) for name, _ in applied.before)
+            found.setdefault(applied.rule, {}).update(dict.fromkeys(_taken(network.applied, applied), why))
     return lossy, found
+
+
+def _taken(steps: Sequence[Applied], last: Applied) -> set[str]:
+    """Nodes that the application took, and the ones that its rule took to make those."""
+    names = {name for name, _ in last.before}
+    for step in reversed(steps):
+        if step.rule == last.rule and any(node.name in names for node, _ in step.after):
+            names.update(name for name, _ in step.before)
+    return names
 
 
 def _heavy(network: Network, settings: Settings) -> Iterator[Applied]:
@@ -80,6 +89,10 @@ def _planned(network: Network, settings: Settings) -> Decision:
 
     observe = None if settings.calibration is None else assume
     return decide(network, context_of(network, scales, settings), settings, Diagnostics(), observe)
+
+
+def together(one: Found, other: Found) -> Found:
+    return {rule: {**one.get(rule, {}), **other.get(rule, {})} for rule in {**one, **other}}
 
 
 class Outcome(NamedTuple):

@@ -273,12 +273,14 @@ def _earned(
             _, slow = earned.suspects(network, settings)
         if slow:
             first = best = earned.outcome(network, settings)
-            for rules in [list(slow), *([rule] for rule in slow if len(slow) > 1)]:
-                found, own = {rule: slow[rule] for rule in rules}, Diagnostics()
-                refuted = {rule: {**lossy.get(rule, {}), **found.get(rule, {})} for rule in {**lossy, **found}}
+            trials = [slow, *({rule: slow[rule]} for rule in slow if len(slow) > 1)]
+            for found in trials:
+                refuted, own = earned.together(lossy, found), Diagnostics()
                 without = dataclasses.replace(settings, refuted=refuted)
                 other, *_ = read(model, without, own)
-                time = earned.outcome(other, without)
+                time, (_, more) = earned.outcome(other, without), earned.suspects(other, without)
+                if found is slow and more:  # another rule takes what this one leaves
+                    trials.append(earned.together(slow, more))
                 if time.total is not None and (time.total < best.least or time.total == first.least == best.least):
                     earned.report_left_out(found, own, (first, time))
                     network, said, best = other, own, time

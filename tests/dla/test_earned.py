@@ -69,6 +69,15 @@ def test_a_rewrite_whose_conv_stays_on_the_gpu_is_left_out() -> None:
     assert not kept.rewrites.applied and total(kept) == total(plain)
 
 
+def test_an_atrous_conv_whose_parts_have_no_scale_stays() -> None:
+    """In two steps: both are taken back. The parts of its sums run in FP16."""
+    body = f"{pair('x', 'q')}c = Conv <kernel_shape = [3, 3], pads = [12, 12, 12, 12], dilations = [12, 12]> (q, w)\ny = Relu (c)"
+    explicit = graph("float[1,512,64,64] x", "float[b,c,h,w] y", body, w=weights(0, 64, 512, 3, 3))
+    plain, kept, forced = of(explicit, dla_rewrites=False), of(explicit), of(explicit, dla_rewrites="force")
+    assert [a.rule for a in forced.rewrites.applied] == ["D27", "D27"] and not forced.dla.fallbacks  # type: ignore[union-attr]
+    assert not kept.rewrites.applied and total(kept) == total(plain) < total(forced) - 1
+
+
 @pytest.mark.parametrize(("filters", "divided"), [(512, True), (4, False)])
 def test_products_on_the_gpu_have_a_price(filters: int, divided: bool) -> None:
     """A Conv for which the DLA needs more than a transition: its 512 filters take the GPU as long. Of 4, the parts of sums are FP16."""
