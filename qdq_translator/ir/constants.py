@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any, Callable, Hashable, List, Optional
 
 import numpy as np
@@ -13,7 +14,7 @@ from qdq_translator.core.budget import Budget
 from qdq_translator.core.errors import ModelError
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.operators import COMPARISONS, DENSE, ELEMENTWISE, PARTS, VIEWS
+from qdq_translator.ir.operators import COMPARISONS, DENSE, ELEMENTWISE, PARTS, VIEWS, finish_order
 
 LAYOUT_OPS = (*VIEWS, "Transpose", "Identity", "Cast", "CastLike")
 """Operators that move or retype a constant's elements without changing what they stand for (rule Q5)."""
@@ -61,7 +62,8 @@ def is_dequantize(node: Node) -> bool:
     return node.op_type == "DequantizeLinear" and node.domain in QUANTIZER_DOMAINS
 
 
-Special = Callable[[Node, List[Optional[np.ndarray]]], Optional[np.ndarray]]
+Special = Callable[[Node, np.ndarray, List[Optional[np.ndarray]]], Optional[np.ndarray]]
+"""Node, its first input, the others -> its output."""
 
 
 class Constants:
@@ -124,7 +126,8 @@ class Constants:
         if stored is not None:
             return stored
         values: dict[str, np.ndarray] = {}
-        order, readers = self._order(name)
+        order = finish_order([name], self._reads)
+        readers = Counter([name, *(read for tensor in order for read in self._reads(tensor))])
         for tensor in order:
             reads, array = self._reads(tensor), self._stored(tensor)
             if array is None:
@@ -156,29 +159,13 @@ class Constants:
             return []
         return list(dict.fromkeys(filter(None, node.inputs)))
 
-    def _order(self, name: str) -> tuple[list[str], dict[str, int]]:
-        """The tensors behind `name`, each after those that it is made of, and by how many of them each is read."""
-        order: list[str] = []
-        readers = {name: 1}
-        stack = [(name, iter(self._reads(name)))]
-        while stack:
-            tensor, rest = stack[-1]
-            read = next(rest, None)
-            if read is None:
-                stack.pop()
-                order.append(tensor)
-                continue
-            readers[read] = readers.get(read, 0) + 1
-            if readers[read] == 1:
-                stack.append((read, iter(self._reads(read))))
-        return order, readers
-
     def _evaluate(self, name: str, values: dict[str, np.ndarray], special: Optional[Special]) -> Optional[np.ndarray]:
         node = self._graph.producer[name]
         inputs: list[Optional[np.ndarray]] = [values[i] if i else None for i in node.inputs]
         who = f"{node.op_type} {node.label}"
         self.budget.spend(_CALL + sum(v.nbytes for v in inputs if v is not None), who)
-        result = None if special is None else special(node, inputs)
+        data = inputs[0] if inputs else None
+        result = None if special is None or data is None else special(node, data, inputs[1:])
         if result is not None:
             self.budget.spend(result.nbytes, who)
         elif not (is_quantize(node) or is_dequantize(node)):

@@ -563,21 +563,20 @@ def _check_functions(model: onnx.ModelProto) -> None:
     sizes: dict[tuple[str, str, str], int] = {}
     written = list(called(model.graph.node))
     limit = INLINED_NODES + INLINED_PER_NODE * (len(written) + sum(map(len, made_of.values())))
-    waiting = [key for key in written if key in made_of]
-    entered = set()
-    while waiting:
-        key = waiting[-1]
-        missing = dict.fromkeys(k for k in made_of[key] if k in made_of and k not in sizes)
-        entered.add(key)
-        if not entered.isdisjoint(missing):  # entered and not yet counted: it is being counted right now
+
+    def size(key: tuple[str, str, str], callers: tuple[tuple[str, str, str], ...] = ()) -> int:
+        """How many nodes a call becomes, as far as the limit."""
+        if key in callers:
             raise ModelError(f"The local function '{key[1]}' calls itself.", "Export the model again.")
-        waiting.extend(missing)
-        if not missing:
-            waiting.pop()
-            sizes[key] = min(limit + 1, sum(sizes.get(k, 1) for k in made_of[key]))
-        if len(entered) - len(sizes) > _MOST_CALLS:
+        if key not in made_of:
+            return 1
+        if len(callers) >= _MOST_CALLS:
             raise ModelError(f"Local functions call each other over {_MOST_CALLS} levels.", _NO_FUNCTIONS)
-    total = sum(sizes.get(key, 1) for key in written)
+        if key not in sizes:
+            sizes[key] = min(limit + 1, sum(size(inner, (*callers, key)) for inner in made_of[key]))
+        return sizes[key]
+
+    total = sum(map(size, written))
     if total > limit:
         raise ModelError(
             f"The local functions of this model would become more than {limit:,} nodes, the limit for a file of its size.",

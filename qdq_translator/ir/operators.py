@@ -423,9 +423,29 @@ def has_one_scale(node: Node, index: int, rank: int, data_rank: Optional[int]) -
     return index == 0 or rank != 2 or (node.op_type == "MatMul" and data_rank != 2)
 
 
-# ---------------------------------------------------------------- sets that grow together
+# ---------------------------------------------------------------- sets and orders
 
 Item = TypeVar("Item", bound=Hashable)
+
+
+def finish_order(starts: Iterable[Item], following: Callable[[Item], Iterable[Item]]) -> list[Item]:
+    """Depth-first, in the order in which items are left: each after all that `following` leads to. Read backwards, the first of
+    every component that nothing else leads to comes before all that follows from it."""
+    seen: set[Item] = set()
+    order: list[Item] = []
+    for start in starts:
+        stack = [] if start in seen else [(start, iter(following(start)))]
+        seen.add(start)
+        while stack:
+            item, rest = stack[-1]
+            step = next((one for one in rest if one not in seen), None)
+            if step is None:
+                order.append(item)
+                stack.pop()
+            else:
+                seen.add(step)
+                stack.append((step, iter(following(step))))
+    return order
 
 
 class Unions(Generic[Item]):

@@ -7,8 +7,7 @@ contradict the network.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Mapping, Optional, Sequence, Union
+from typing import Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import onnx
@@ -29,13 +28,8 @@ _KEPT_VALUES = 64
 Dim = Union[int, str, None]
 
 
-@dataclass(frozen=True, eq=False)
-class _Form:
-    """Type and shape of a tensor. static: the shape if every dimension is a number."""
-
-    elem_type: int
-    shape: Optional[tuple[Dim, ...]]
-    static: Optional[tuple[int, ...]]
+_Form = Tuple[int, Optional[Tuple[Dim, ...]]]
+"""Element type and shape of a tensor."""
 
 
 class TensorTypes:
@@ -56,14 +50,13 @@ class TensorTypes:
         inferred = _inferred(graph, model).graph
         self._values = {value.name: value for value in (*inferred.value_info, *inferred.output, *inferred.input)}
         known = {name: _form(value) for name, value in self._values.items()}
-        unknown = any(form.static is None for form in known.values())
-        if (
-            unknown or not known.keys() >= graph.producer.keys()
-        ):  # not everything follows from the inputs, as ONNX infers it
+        unknown = any(_static(shape) is None for _, shape in known.values())
+        # not everything follows from the inputs, as ONNX infers it
+        if unknown or not known.keys() >= graph.producer.keys():
             complete_shapes(graph, self._values, self._declared)
             known = {name: _form(value) for name, value in self._values.items()}
-        sizes = {name: (tensor.data_type, tuple(tensor.dims)) for name, tensor in graph.initializers.items()}
-        self._known = {**known, **{name: _Form(kind, dims, dims) for name, (kind, dims) in sizes.items()}}
+        known.update((name, (tensor.data_type, tuple(tensor.dims))) for name, tensor in graph.initializers.items())
+        self._known = known
 
     def open_batches(self) -> dict[str, list[int]]:
         """Graph input -> its sizes with 1 for the first; {} if any input lacks another size, or none lacks any."""
@@ -81,7 +74,7 @@ class TensorTypes:
         fshape."""
         found = {}
         for name, value in self._declared.items():
-            declared, shape = _form(value).shape, self.shape(name)
+            declared, shape = _form(value)[1], self.shape(name)
             if declared is None or shape is None:
                 continue
             pairs = zip(declared, shape)
@@ -97,8 +90,7 @@ class TensorTypes:
 
     def elem_type(self, name: str) -> int:
         """ONNX element type, 0 if unknown."""
-        form = self._known.get(name)
-        return 0 if form is None else form.elem_type
+        return self._known.get(name, (0, None))[0]
 
     def is_float(self, name: str) -> bool:
         elem = self.elem_type(name)
@@ -109,8 +101,7 @@ class TensorTypes:
 
     def shape(self, name: str) -> Optional[tuple[Dim, ...]]:
         """Sizes; a dynamic dimension is its name or None. None if even the rank is unknown."""
-        form = self._known.get(name)
-        return None if form is None else form.shape
+        return self._known.get(name, (0, None))[1]
 
     def rank(self, name: str) -> Optional[int]:
         shape = self.shape(name)
@@ -118,19 +109,21 @@ class TensorTypes:
 
     def static_shape(self, name: str) -> Optional[tuple[int, ...]]:
         """The shape if every dimension is a number."""
-        form = self._known.get(name)
-        return None if form is None else form.static
+        return _static(self.shape(name))
+
+
+def _static(shape: Optional[tuple[Dim, ...]]) -> Optional[tuple[int, ...]]:
+    return None if shape is None or not all(isinstance(d, int) for d in shape) else shape  # type: ignore[return-value]
 
 
 def _form(value: ValueInfoProto) -> _Form:
     tensor = value.type.tensor_type
     dims = tensor.shape.dim
     if not tensor.HasField("shape") or len(dims) > MOST_DIMENSIONS:
-        return _Form(tensor.elem_type, None, None)
+        return tensor.elem_type, None
     # ONNX infers sizes below 0 where a kernel is larger than what it moves over
-    known = [d.HasField("dim_value") and d.dim_value >= 0 for d in dims]
-    shape = tuple(d.dim_value if is_known else (d.dim_param or None) for d, is_known in zip(dims, known))
-    return _Form(tensor.elem_type, shape, tuple(d.dim_value for d in dims) if all(known) else None)
+    known = (d.HasField("dim_value") and d.dim_value >= 0 for d in dims)
+    return tensor.elem_type, tuple(d.dim_value if fixed else (d.dim_param or None) for d, fixed in zip(dims, known))
 
 
 def _inferred(graph: Graph, model: onnx.ModelProto) -> onnx.ModelProto:

@@ -10,7 +10,7 @@ import functools
 import math
 from typing import Iterable, Optional
 
-from onnx import AttributeProto, TensorProto, defs, numpy_helper
+from onnx import TensorProto, defs, numpy_helper
 
 from qdq_translator.core.budget import MOST_DIMENSIONS
 from qdq_translator.core.errors import ModelError
@@ -66,54 +66,33 @@ def _schema(op_type: str, opset: int) -> Optional[defs.OpSchema]:
 
 
 def _check_node(node: Node, schema: Optional[defs.OpSchema]) -> None:
+    who = f"Node {node.label} ({node.op_type})"
     for key, attribute in node.attributes.items():
         if attribute.type == attribute.TENSOR:
             _check_tensor(attribute.t, f"Attribute {key} of node {node.label}")
-    unknown = dict(node.attributes)
     # an opset that lacks the operator is no reason to accept what no version takes
-    if schema is not None:
-        _check_inputs(node, schema.min_input, schema.max_input)
-        _check_against(node, schema, unknown)
-    else:
-        versions = _histories().get(node.op_type, [])
-        if versions:
-            _check_inputs(node, min(v.min_input for v in versions), max(v.max_input for v in versions))
-    if schema is None or len(node.outputs) > schema.max_output:
-        _check_outputs(node)
-    for key, attribute in unknown.items():
-        kinds = _ever(node.op_type).get(key)
+    versions = [schema] if schema is not None else _histories().get(node.op_type, [])
+    if versions:
+        least, most = min(v.min_input for v in versions), max(v.max_input for v in versions)
+        if not least <= len(node.inputs) <= most:
+            what = f"{who} has {len(node.inputs)} inputs, and ONNX requires {least} to {most}."
+            raise ModelError(what, _MEND)
+    stated = {} if schema is None else _attributes(schema.name, schema.since_version)
+    for key, (_, required) in stated.items():
+        if required and key not in node.attributes:
+            raise ModelError(f"{who} lacks its attribute '{key}'.", _MEND)
+    for key, attribute in node.attributes.items():
+        kinds = {stated[key][0]} if key in stated else _ever(node.op_type).get(key)
         if kinds and attribute.type not in kinds:
-            raise ModelError(f"Node {node.label} ({node.op_type}) has the wrong type in its attribute '{key}'.", _MEND)
-
-
-def _check_inputs(node: Node, least: int, most: int) -> None:
-    if not least <= len(node.inputs) <= most:
-        raise ModelError(
-            f"Node {node.label} ({node.op_type}) has {len(node.inputs)} inputs, and ONNX requires {least} to {most}.",
-            _MEND,
-        )
-
-
-def _check_outputs(node: Node) -> None:
-    """As many as any version has: exporters mix versions, as with a BatchNormalization that was trained."""
-    most = max((version.max_output for version in _histories().get(node.op_type, ())), default=len(node.outputs))
-    if len(node.outputs) > most:
-        raise ModelError(
-            f"Node {node.label} ({node.op_type}) has {len(node.outputs)} outputs, and ONNX allows {most}.", _MEND
-        )
-
-
-def _check_against(node: Node, schema: defs.OpSchema, unknown: dict[str, AttributeProto]) -> None:
-    """Remove the attributes of the schema from `unknown`."""
-    for key, kind, required in _attributes(schema.name, schema.since_version):
-        given = unknown.pop(key, None)
-        if given is None and required:
-            raise ModelError(f"Node {node.label} ({node.op_type}) lacks its attribute '{key}'.", _MEND)
-        if given is not None and given.type != kind:
-            raise ModelError(f"Node {node.label} ({node.op_type}) has the wrong type in its attribute '{key}'.", _MEND)
-    for index in _needed(schema.name, schema.since_version):
+            raise ModelError(f"{who} has the wrong type in its attribute '{key}'.", _MEND)
+    for index in () if schema is None else _needed(schema.name, schema.since_version):
         if not node.input(index):
-            raise ModelError(f"Node {node.label} ({node.op_type}) lacks its input {index + 1}.", _MEND)
+            raise ModelError(f"{who} lacks its input {index + 1}.", _MEND)
+    # as many as any version has: exporters mix versions, as with a BatchNormalization that was trained
+    if schema is None or len(node.outputs) > schema.max_output:
+        most = max((v.max_output for v in _histories().get(node.op_type, ())), default=len(node.outputs))
+        if len(node.outputs) > most:
+            raise ModelError(f"{who} has {len(node.outputs)} outputs, and ONNX allows {most}.", _MEND)
 
 
 _EXPORTED_WITHOUT = ("Resize",)
@@ -134,8 +113,8 @@ def _ever(op_type: str) -> dict[str, set[int]]:
     """The types that the operator's attributes have had in any version: exporters mix versions."""
     found: dict[str, set[int]] = {}
     for schema in _histories().get(op_type, ()):
-        for key, attribute in schema.attributes.items():
-            found.setdefault(key, set()).add(int(attribute.type.value))  # type: ignore[attr-defined]
+        for key, (kind, _) in _attributes(op_type, schema.since_version).items():
+            found.setdefault(key, set()).add(kind)
     return found
 
 
@@ -149,10 +128,10 @@ def _histories() -> dict[str, list[defs.OpSchema]]:
 
 
 @functools.lru_cache(maxsize=None)
-def _attributes(op_type: str, since: int) -> list[tuple[str, int, bool]]:
-    """Name, type, and whether it is required, of each attribute."""
+def _attributes(op_type: str, since: int) -> dict[str, tuple[int, bool]]:
+    """Attribute -> its type, and whether it is required."""
     attributes = defs.get_schema(op_type, since, "").attributes
-    return [(name, int(a.type.value), a.required) for name, a in attributes.items()]  # type: ignore[attr-defined]
+    return {name: (int(a.type.value), a.required) for name, a in attributes.items()}  # type: ignore[attr-defined]
 
 
 def stored_bytes(tensor: TensorProto, what: str) -> Optional[int]:

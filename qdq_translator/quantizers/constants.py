@@ -134,12 +134,8 @@ def _chain(graph: Graph, tensor: str) -> list[Node]:
             continue
         seen.add(id(node))
         chain.append(node)
-        data = (
-            node.inputs[:1]
-            if is_quantize(node) or is_dequantize(node) or node.is_op(*LAYOUT_OPS, "Clip")
-            else node.inputs
-        )
-        stack.extend(data)
+        only_first = is_quantize(node) or is_dequantize(node) or node.is_op(*LAYOUT_OPS, "Clip")
+        stack.extend(node.inputs[:1] if only_first else node.inputs)
     return chain[::-1]
 
 
@@ -180,9 +176,8 @@ class Bakery:
         codes = None if whole is None else Weight(self.item.name, TensorProto.INT8, whole.shape, whole)
         weight = self._from_codes(found, codes) if weights == "baked" and found is not None else None
         if weight is None:
-            read = (
-                self._on_grid if self.item.kind == "codes" else self._as_float if weights == "float" else self._as_real
-            )
+            read = self._as_float if weights == "float" else self._as_real
+            read = self._on_grid if self.item.kind == "codes" else read
             values = self.constants.value(self.item.tensor, read)
             if values is None:
                 operators = ", ".join(node.op_type for node in self.item.chain)
@@ -195,11 +190,8 @@ class Bakery:
 
     def _codes(self) -> Optional[np.ndarray]:
         """Trained quantized values of a weight; floats if they are not recoverable; None if nothing is."""
-        chain = self.item.chain
-        if not self.is_weight:
-            return None
-        layout_only = all(is_quantize(n) or is_dequantize(n) or n.is_op(*LAYOUT_OPS, "Clip") for n in chain)
-        return self.constants.value(self.item.tensor, self._as_codes) if layout_only else None
+        kept = (is_quantize(n) or is_dequantize(n) or n.is_op(*LAYOUT_OPS, "Clip") for n in self.item.chain)
+        return self.constants.value(self.item.tensor, self._as_codes) if self.is_weight and all(kept) else None
 
     def _from_codes(self, found: np.ndarray, codes: Optional[Weight]) -> Optional[Initializer]:
         """Real values, if the quantized values of one plain `[Q ->] DQ` give them: cheaper than requantizing."""
@@ -249,10 +241,8 @@ class Bakery:
         self.amax = amax
         return quantize(data, params)
 
-    def _as_codes(self, node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
+    def _as_codes(self, node: Node, data: np.ndarray, more: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
         """Q and DQ on the way to codes: Q quantizes, DQ passes codes (less their zero point) on."""
-        data = inputs[0]
-        assert data is not None
         if is_quantize(node):
             return self._quantized_once(data, self._parameters(node, data))
         if is_dequantize(node):
@@ -261,7 +251,7 @@ class Bakery:
             return self._without_zero_point(data, params)
         if self.met and node.is_op("Cast", "CastLike"):
             return data
-        if self.met and node.is_op("Clip") and any(i is not None and i.dtype.kind == "f" for i in inputs[1:]):
+        if self.met and node.is_op("Clip") and any(i is not None and i.dtype.kind == "f" for i in more):
             return _hidden(data)
         return None
 
@@ -272,10 +262,8 @@ class Bakery:
         codes = self._quantized(data, params)
         if self.is_weight and params.dtype == "int8":
             assert self.amax is not None
-            expected, used = (
-                self.amax / 127,
-                params.scale.astype(np.float64),
-            )  # rule W3: how far each is from max|w| / 127
+            # rule W3: how far each is from max|w| / 127
+            expected, used = self.amax / 127, params.scale.astype(np.float64)
             error = np.where(expected > 1e-12, np.abs(used - expected) / np.maximum(expected, 1e-12), 0)
             self.float_error, self.float_off = float(error.max(initial=0)), int(np.count_nonzero(error > _SCALE_OFF))
         return codes
@@ -289,10 +277,8 @@ class Bakery:
                 return np.maximum(codes, -127)
         return codes
 
-    def _as_real(self, node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
+    def _as_real(self, node: Node, data: np.ndarray, more: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
         """Q quantizes, DQ dequantizes, in the type of the scale."""
-        data = inputs[0]
-        assert data is not None
         if is_quantize(node):
             return self._quantized(data, self._parameters(node, data))
         if is_dequantize(node):
@@ -307,25 +293,21 @@ class Bakery:
             return dequantize(data, params, self._real_type(node))
         return None
 
-    def _on_grid(self, node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
+    def _on_grid(self, node: Node, data: np.ndarray, more: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
         """Q output as dequantized values, which later nodes move (rule Q7)."""
-        data = inputs[0]
-        assert data is not None
         if is_quantize(node):
             params = self._parameters(node, data)
             return dequantize(self._quantized(data, params), params, self._real_type(node))
         return data if is_dequantize(node) else None
 
-    def _as_float(self, node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
+    def _as_float(self, node: Node, data: np.ndarray, more: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
         """Quantizers pass the float weights through (rule W2)."""
-        data = inputs[0]
-        assert data is not None
         if is_quantize(node) or (is_dequantize(node) and data.dtype.kind == "f"):
             return data
-        limit = inputs[1] if len(inputs) > 1 else None
+        limit = more[0] if more else None
         if node.is_op("Clip") and data.dtype.kind == "f" and limit is not None and limit.dtype.kind != "f":
             return data
-        return self._as_real(node, inputs)
+        return self._as_real(node, data, more)
 
 
 def _int8(codes: Optional[np.ndarray]) -> Optional[np.ndarray]:

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Iterable, Optional
 
 from qdq_translator.ir.graph import Node
+from qdq_translator.ir.operators import finish_order
 from qdq_translator.planning.root_causes.cures import Needs, command_line
 from qdq_translator.scales.inference import Context, all_rules, rules_by_op
 from qdq_translator.scales.table import Origin, TensorScale
@@ -43,7 +44,7 @@ class Roots:
         """Missing tensor -> root."""
         follows = self._edges()
         root_of: dict[str, str] = {}
-        for tensor in reversed(_finish_order(list(self.wanted), follows)):
+        for tensor in reversed(finish_order(self.wanted, lambda tensor: follows.get(tensor, ()))):
             if tensor in root_of:
                 continue
             self.trial.given.clear()
@@ -83,28 +84,6 @@ class Roots:
                 rule.forward(node, self.trial)
             if rule.backward is not None:
                 rule.backward(node, self.trial)
-
-
-def _finish_order(tensors: list[str], edges: dict[str, list[str]]) -> list[str]:
-    """Depth-first, in the order in which tensors are left. Read backwards, the first of every component that nothing
-    else leads to comes before all that follows from it."""
-    seen: set[str] = set()
-    order: list[str] = []
-    for start in tensors:
-        if start in seen:
-            continue
-        seen.add(start)
-        stack = [(start, iter(edges.get(start, ())))]
-        while stack:
-            tensor, following = stack[-1]
-            step = next((t for t in following if t not in seen), None)
-            if step is None:
-                order.append(tensor)
-                stack.pop()
-            else:
-                seen.add(step)
-                stack.append((step, iter(edges.get(step, ()))))
-    return order
 
 
 # ---------------------------------------------------------------- causes in sentences
