@@ -24,7 +24,7 @@ class _TryContext(Context):
         self.scales = context.scales.fork()
         self.given: list[str] = []
 
-    def give(self, tensor: str, value: float, rule: str, node: Node, source: str, note: str = "") -> bool:
+    def give(self, tensor: str, value: Optional[float], rule: str, node: Node, source: str, note: str = "") -> bool:
         done = super().give(tensor, value, rule, node, source, note)
         if done:
             self.given.append(tensor)

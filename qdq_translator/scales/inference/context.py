@@ -113,10 +113,11 @@ class Context:
     def lacks(self, tensor: str) -> bool:
         return tensor not in self.scales and self.may_have(tensor)
 
-    def give(self, tensor: str, value: float, rule: str, node: Node, source: str, note: str = "") -> bool:
-        """Add a scale by `rule` if rules S1 and S2 allow it; True if it was added. source: the tensors that it is
-        derived from, separated by ', ' ('' for none)."""
-        return self.lacks(tensor) and self.scales.infer(tensor, value, Origin(rule, node.name, source, note))
+    def give(self, tensor: str, value: Optional[float], rule: str, node: Node, source: str, note: str = "") -> bool:
+        """Add a scale (None: it is not known) by `rule` if rules S1 and S2 allow it; True if it was added. source: the tensors
+        that it is derived from, separated by ', ' ('' for none)."""
+        known = value is not None and self.lacks(tensor)
+        return known and self.scales.infer(tensor, value or 0.0, Origin(rule, node.name, source, note))
 
 
 @dataclass(frozen=True)

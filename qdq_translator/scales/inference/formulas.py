@@ -22,8 +22,7 @@ from qdq_translator.scales.inference.context import LOWER_BOUND, Context
 def _hand_on(node: Node, context: Context, rule: str, back: bool = False, note: str = "") -> bool:
     """The output gets the scale of the first input, or the input that of the output."""
     source, target = (node.outputs[0], node.inputs[0]) if back else (node.inputs[0], node.outputs[0])
-    value = context.scale(source)
-    return value is not None and context.give(target, value, rule, node, source, note)
+    return context.give(target, context.scale(source), rule, node, source, note)
 
 
 WITHIN_ONE = ("Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Erf")
@@ -34,8 +33,7 @@ WITHIN_ONE = ("Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Erf")
 
 def clip_forward(node: Node, context: Context) -> bool:
     """The output gets the input's range after the clamp."""
-    value = context.scale(node.inputs[0])
-    limits = None if value is None else _clip_limits(node, context)
+    value, limits = context.scale(node.inputs[0]), _clip_limits(node, context)
     if value is None or limits is None:
         return False
     ends = (-value * INT8_MAX, value * INT8_MAX)
@@ -165,27 +163,20 @@ def inside_normalizations(graph: Graph) -> set[str]:
 def concat_forward(node: Node, context: Context) -> bool:
     """Largest input scale, once all inputs have one (as the DLA uses for unequal ones: fact 5.9, `--unify_scales`)."""
     ranges = [context.amax(name) for name in node.inputs]
-    known = [amax for amax in ranges if amax is not None]
-    if len(known) < len(ranges) or not context.lacks(node.outputs[0]):
-        return False
-    largest = max(known)
-    return context.give(node.outputs[0], largest / INT8_MAX, "S7", node, node.inputs[ranges.index(largest)])
+    largest = max((amax for amax in ranges if amax is not None), default=0.0)
+    source = "" if None in ranges else node.inputs[ranges.index(largest)]
+    return bool(source) and context.give(node.outputs[0], largest / INT8_MAX, "S7", node, source)
 
 
 def concat_partly_forward(node: Node, context: Context) -> bool:
     """The largest *known* scale, a lower bound if some inputs have none: given after every other rule had its turn."""
-    known = [(context.scale(name) or 0.0, name) for name in node.inputs if context.scale(name) is not None]
-    if not known or not context.lacks(node.outputs[0]):
-        return False
-    value, source = max(known, key=lambda pair: pair[0])
-    note = LOWER_BOUND if len(known) < len(node.inputs) else ""
-    return context.give(node.outputs[0], value, "S7", node, source, note)
+    source = max(node.inputs, key=lambda name: context.scale(name) or 0.0)
+    note = LOWER_BOUND if any(context.scale(name) is None for name in node.inputs) else ""
+    return context.give(node.outputs[0], context.scale(source), "S7", node, source, note)
 
 
 def concat_backward(node: Node, context: Context) -> bool:
     value = context.scale(node.outputs[0])
-    if value is None:
-        return False
     given = [context.give(name, value, "S7", node, node.outputs[0]) for name in node.inputs]
     return any(given)
 
@@ -193,40 +184,29 @@ def concat_backward(node: Node, context: Context) -> bool:
 # ---------------------------------------------------------------- S8: Mul and Div
 
 
-def _by_constant(node: Node, context: Context) -> Optional[tuple[str, str]]:
-    """(activation, constant) of a Mul of the two, or of a Div of the first by the second."""
-    graph = context.graph
+def _by_constant(node: Node, context: Context) -> Optional[tuple[str, float]]:
+    """(activation, factor) of a Mul of it and a constant, or a Div of it by one, if all values of the constant have one
+    magnitude, so that input and output determine each other's range; None otherwise, and for 0, which does not determine
+    the input."""
     for name, other in (node.inputs, node.inputs[::-1])[: 1 if node.is_op("Div") else 2]:
-        if graph.is_constant(other) and not graph.is_constant(name):
-            return name, other
+        least, most = (None if context.graph.is_constant(name) else context.magnitudes(other)) or (0.0, 1.0)
+        if least == most:
+            return name, 1 / most if node.is_op("Div") else most
     return None
 
 
-def _factor(node: Node, constant: str, context: Context) -> Optional[float]:
-    """The factor between input and output if all values of the constant have one magnitude, so that each determines the
-    other's range; None otherwise, and for 0, which does not determine the input."""
-    magnitudes = context.magnitudes(constant)
-    if magnitudes is None or magnitudes[0] != magnitudes[1]:
-        return None
-    return 1 / magnitudes[1] if node.is_op("Div") else magnitudes[1]
-
-
 def constant_forward(node: Node, context: Context) -> bool:
-    parts = _by_constant(node, context) if context.lacks(node.outputs[0]) else None
-    value = None if parts is None else context.scale(parts[0])
-    factor = None if parts is None or value is None else _factor(node, parts[1], context)
-    if parts is None or value is None or factor is None:
-        return False
-    return context.give(node.outputs[0], value * factor, "S8", node, parts[0], "exact")
+    source, factor = (_by_constant(node, context) if context.lacks(node.outputs[0]) else None) or ("", 0.0)
+    value = context.scale(source)
+    return value is not None and context.give(node.outputs[0], value * factor, "S8", node, source, "exact")
 
 
 def constant_backward(node: Node, context: Context) -> bool:
     value = context.scale(node.outputs[0])
-    parts = None if value is None else _by_constant(node, context)
-    factor = _factor(node, parts[1], context) if parts is not None and context.lacks(parts[0]) else None
-    if parts is None or value is None or factor is None:
+    found = None if value is None else _by_constant(node, context)
+    if value is None or found is None:
         return False
-    return context.give(parts[0], value / factor, "S8", node, node.outputs[0], "exact")
+    return context.give(found[0], value / found[1], "S8", node, node.outputs[0], "exact")
 
 
 def product_forward(node: Node, context: Context) -> bool:

@@ -14,16 +14,14 @@ from qdq_translator.scales.inference.context import Context
 DEFAULT_OPS = ("MaxPool", "Flatten", "Relu", "Pad", "Transpose", "Reshape", "Squeeze")
 """What NVIDIA's translator passes scales through."""
 WHOLE_OPS = ("Unsqueeze", "Identity", "Dropout", "Expand", "DepthToSpace", "SpaceToDepth", "Tile", "Cast")
-PART_OPS = PARTS
-RESIZE_OPS = RESIZES
-OPS = (*DEFAULT_OPS, *WHOLE_OPS, *PART_OPS, *RESIZE_OPS)
-_ALWAYS = frozenset((*DEFAULT_OPS, *WHOLE_OPS, *PART_OPS)) - {"Dropout", "Pad"}
+OPS = (*DEFAULT_OPS, *WHOLE_OPS, *PARTS, *RESIZES)
+_ALWAYS = frozenset(OPS) - {"Dropout", "Pad", *RESIZES}
 
 
 def applies(node: Node, context: Context) -> bool:
     if node.op_type in _ALWAYS and node.is_standard:
         return True
-    if node.is_op(*RESIZE_OPS):
+    if node.is_op(*RESIZES):
         return takes_nearest(node)
     if node.is_op("Dropout"):
         return not in_training(node, context.graph.array)
@@ -47,19 +45,16 @@ def forward(node: Node, context: Context) -> bool:
     value = context.scale(node.inputs[0])
     if value is None or not applies(node, context):
         return False
-    changed = False
-    for output in data_outputs(node):
-        changed |= context.give(output, value, "S3", node, node.inputs[0])
-    return changed
+    given = [context.give(output, value, "S3", node, node.inputs[0]) for output in data_outputs(node)]
+    return any(given)
 
 
 def backward(node: Node, context: Context) -> bool:
     if not context.lacks(node.inputs[0]) or not applies(node, context):
         return False
     tensor = node.inputs[0]
-    if not node.is_op(*PART_OPS):
-        value = context.scale(node.outputs[0])
-        return value is not None and context.give(tensor, value, "S3", node, node.outputs[0])
+    if not node.is_op(*PARTS):
+        return context.give(tensor, context.scale(node.outputs[0]), "S3", node, node.outputs[0])
     best, source = 0.0, ""
     for reader in context.graph.consumers(tensor):
         if reader.inputs[0] != tensor or reader.inputs.count(tensor) > 1 or not applies(reader, context):

@@ -80,16 +80,11 @@ def shared_tensors(node: Node, context: Context) -> list[str]:
         names = [*node.inputs, *node.outputs]
     elif node.is_op(*ELEMENTWISE, *COMPARISONS):
         names = node.inputs
-    elif node.is_op(*POOLING):
-        names = [node.inputs[0], node.outputs[0]]
     else:
-        return []
-    shared = []
-    for name in dict.fromkeys(names):
-        scale = context.scales.get(name)
-        if scale is not None and scale.origin.rule not in MARKERS and not context.graph.is_constant(name):
-            shared.append(name)
-    return shared
+        names = [node.inputs[0], node.outputs[0]] if node.is_op(*POOLING) else []
+    is_constant, scales = context.graph.is_constant, context.scales
+    known = [name for name in dict.fromkeys(names) if name in scales and not is_constant(name)]
+    return [name for name in known if scales[name].origin.rule not in MARKERS]
 
 
 def unify_scales(context: Context, diagnostics: Diagnostics) -> list[SharedRange]:
@@ -98,8 +93,7 @@ def unify_scales(context: Context, diagnostics: Diagnostics) -> list[SharedRange
 
     Nothing is done for GPU targets and with mode 'off'.
     """
-    mode = context.policy.unify
-    raises = context.policy.unifies
+    mode, raises = context.policy.unify, context.policy.unifies
     if raises and not context.for_dla:
         diagnostics.info(
             "U1",
@@ -109,16 +103,13 @@ def unify_scales(context: Context, diagnostics: Diagnostics) -> list[SharedRange
     if mode == "off" or not context.for_dla:
         return []
     groups = _Groups(context, context.policy.max_bits_lost if raises else math.inf)
-    ranges = []
-    for members, nodes in groups.differing():
-        ranges.append(_shared(members, nodes, context, raised=raises))
+    ranges = [_shared(members, nodes, context, raised=raises) for members, nodes in groups.differing()]
     for shared in ranges:
         for name, old in shared.before.items() if shared.raised else ():
             if old < shared.largest:
                 note = f"raised from {old:.6g} (rule {context.scales[name].origin.rule}) by --unify_scales {mode}"
                 context.scales.replace(name, shared.largest, Origin(RULE, shared.nodes[0], shared.source, note))
-    for node in groups.refused:
-        ranges.append(_shared(shared_tensors(node, context), [node.name], context, refused=True))
+    ranges += [_shared(shared_tensors(node, context), [node.name], context, refused=True) for node in groups.refused]
     _report(ranges, context, diagnostics)
     return ranges
 
@@ -181,11 +172,8 @@ class _Groups:
             source = scale.origin.source
             if scale.origin.rule in SAME_VALUE and context.scales.value(source) == scale.value:
                 self._join([name, source], math.inf)
-        dear = {
-            id(node)
-            for node, shared in sorted(self.needs, key=lambda want: self._bits(want[1]))
-            if not self._join(shared, limit)
-        }
+        cheapest = sorted(self.needs, key=lambda want: self._bits(want[1]))
+        dear = {id(node) for node, shared in cheapest if not self._join(shared, limit)}
         self.refused = [node for node, _ in self.needs if id(node) in dear]
 
     def differing(self) -> list[tuple[list[str], list[str]]]:
@@ -246,10 +234,8 @@ def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostic
         where["data"] = {"ranges": [plain(r.row()) for r in sets]}
         many = "1 set" if len(sets) == 1 else f"{len(sets)} sets"
         if worst.raised:
-            message = (
-                f"{many} of tensors ({tensors} in all) were raised to one scale each, as the DLA requires; {lost}."
-            )
-            diagnostics.info(RULE, message, **where)
+            made = f"{many} of tensors ({tensors} in all) were raised to one scale each, as the DLA requires; {lost}."
+            diagnostics.info(RULE, made, **where)
         else:
             more = ", ..." if len(worst.nodes) > 2 or len(sets) > 1 else ""
             diagnostics.warning(
