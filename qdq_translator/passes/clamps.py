@@ -9,24 +9,15 @@ from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.quantizers.steps import Bounds
 
 
-def make_clamp(
-    graph: Graph,
-    source: str,
-    output: str,
-    clamp: Bounds,
-    name: str,
-    real: np.dtype,
-) -> Node:
+def make_clamp(graph: Graph, source: str, output: str, clamp: Bounds, name: str, real: np.dtype) -> Node:
     """Relu for [0, inf), else Clip with initializers of type `real` as bounds."""
     if clamp == (0.0, None):
         return Node("Relu", [source], [output], name)
-    bounds = []
-    for which, bound in zip(("min", "max"), clamp):
-        if bound is None:
-            bounds.append("")
-        else:
-            bounds.append(graph.add_initializer(graph.unique_name(f"{output}_{which}"), np.asarray(bound, real)))
-    while bounds and not bounds[-1]:
+    bounds = [
+        "" if bound is None else graph.add_initializer(graph.unique_name(f"{output}_{which}"), np.asarray(bound, real))
+        for which, bound in zip(("min", "max"), clamp)
+    ]
+    if not bounds[1]:
         bounds.pop()
     return Node("Clip", [source, *bounds], [output], name)
 

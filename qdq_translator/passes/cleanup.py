@@ -94,10 +94,7 @@ def _computed(graph: Graph, node: Node, budget: Budget) -> dict[str, Optional[np
 def remove_dead_nodes(graph: Graph) -> None:
     """Nodes whose outputs nothing reads; one reverse sweep finds them all."""
     for node in graph.nodes_reversed:
-        for name in node.outputs:
-            if name and graph.is_used(name):
-                break
-        else:
+        if not any(name and graph.is_used(name) for name in node.outputs):
             graph.remove(node)
             for name in node.outputs:
                 graph.value_info.pop(name, None)

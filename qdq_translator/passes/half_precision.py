@@ -33,11 +33,9 @@ def to_float32(network: Network) -> None:
         return
     foreign = next((node for node in graph.nodes if not node.is_standard), None)
     if foreign is not None or not all(v.type.HasField("tensor_type") for v in _ends(graph)):
-        who = (
-            f"{foreign.op_type} {foreign.label} is not an operator of ONNX"
-            if foreign
-            else "an input or output is no tensor"
-        )
+        who = "an input or output is no tensor"
+        if foreign is not None:
+            who = f"{foreign.op_type} {foreign.label} is not an operator of ONNX"
         network.diagnostics.info(RULE, f"The network stays in its precision, because {who}, whose types are not known.")
         return
     done = _Done()
@@ -52,10 +50,10 @@ def to_float32(network: Network) -> None:
     for node in graph.nodes:
         if id(node) not in stay:
             for key in _TYPE_ATTRIBUTES:
-                if node.get(key) in _OTHERS:
-                    node.set(
-                        key, TensorProto.FLOAT
-                    )  # nodes that are alike share their attributes, and some of them stay
+                if (
+                    node.get(key) in _OTHERS
+                ):  # not in place: nodes that are alike share attributes, and some of them stay
+                    node.set(key, TensorProto.FLOAT)
             done.convert_inside(node)
     for value in graph.value_info.values():
         _convert_type(value.type)
@@ -88,12 +86,10 @@ class _Done:
 
     def convert_inside(self, node: Node) -> None:
         """The constants that a node has itself, and its bodies."""
-        own, inner = _inside(node)
-        tensors = [tensor for body in inner for tensor in body.initializer]
+        own, tensors, inner = _inside(node)
         for attribute in own:
             if attribute.name in _TYPE_ATTRIBUTES and attribute.i in _OTHERS:
                 attribute.i = TensorProto.FLOAT
-            tensors += [attribute.t] if attribute.type == AttributeProto.TENSOR else attribute.tensors
         for tensor in tensors:
             if tensor.data_type in _OTHERS:
                 tensor.CopyFrom(message_of(self.converted(tensor), tensor.name))
@@ -147,25 +143,22 @@ def _other(value: ValueInfoProto) -> bool:
 
 def _has_other(graph: Graph) -> bool:
     """Whether anything in the network is of another float type."""
-    if not _OTHERS.isdisjoint([tensor.data_type for tensor in graph.initializers.values()]):
-        return True
-    if any(map(_other, _ends(graph))):
-        return True
-    return any(map(_has_other_inside, graph.nodes))
+    stored = any(tensor.data_type in _OTHERS for tensor in graph.initializers.values())
+    return stored or any(map(_other, _ends(graph))) or any(map(_has_other_inside, graph.nodes))
 
 
-def _inside(node: Node) -> tuple[list[AttributeProto], list[onnx.GraphProto]]:
-    """The attributes of a node and of all nodes in its bodies, and these bodies."""
+def _inside(node: Node) -> tuple[list[AttributeProto], list[TensorProto], list[onnx.GraphProto]]:
+    """The attributes of a node and of all nodes in its bodies, the constants in both, and these bodies."""
     inner = [body for graph in node.subgraphs() for body in (graph, *every_body(graph.node))]
-    return [*node.attributes.values(), *(a for body in inner for one in body.node for a in one.attribute)], inner
+    own = [*node.attributes.values(), *(a for body in inner for one in body.node for a in one.attribute)]
+    held = (tensor for a in own for tensor in ((a.t,) if a.type == AttributeProto.TENSOR else a.tensors))
+    return own, [*(tensor for body in inner for tensor in body.initializer), *held], inner
 
 
 def _has_other_inside(node: Node) -> bool:
-    own, inner = _inside(node)
-    held = [attribute.t for attribute in own if attribute.type == AttributeProto.TENSOR]
-    return any(attribute.name in _TYPE_ATTRIBUTES and attribute.i in _OTHERS for attribute in own) or any(
-        tensor.data_type in _OTHERS for tensor in (*held, *(t for body in inner for t in body.initializer))
-    )
+    own, tensors, _ = _inside(node)
+    other_type = any(attribute.name in _TYPE_ATTRIBUTES and attribute.i in _OTHERS for attribute in own)
+    return other_type or any(tensor.data_type in _OTHERS for tensor in tensors)
 
 
 def _convert_type(kind: TypeProto) -> None:

@@ -79,13 +79,9 @@ def take_out(network: Network, node: Node) -> Union[dict[str, list[str]], str]:
     if target in graph.outputs:
         if producer is None or graph.only_consumer(source) is not node or (own is None and before is not None):
             return "it makes a graph output from a tensor that others read, or that no node makes"
-    elif own is None or before is not None or graph.is_constant(source):
-        graph.remove(node)
-        network.merge_tensor(target, source)
-        return {target: [source]}
-    elif source in graph.outputs:
+    elif own is not None and before is None and source in graph.outputs and not graph.is_constant(source):
         return "its input is a graph output without scale, its output has one"
-    elif producer is None:
+    elif own is None or before is not None or producer is None or graph.is_constant(source):
         graph.remove(node)
         network.merge_tensor(target, source)
         return {target: [source]}

@@ -12,7 +12,7 @@ A node may stay as it is where ONNX's own schemas say that the newer form it is 
 
 from __future__ import annotations
 
-from typing import Callable, Iterator, Mapping, Optional, Sequence
+from typing import Callable, Mapping, Optional, Sequence
 
 import numpy as np
 import onnx
@@ -91,17 +91,13 @@ def lower_opset(graph: Graph, types: TensorTypes) -> list[str]:
             for changed, inputs, attributes in undo:
                 graph.set_inputs(changed, inputs)
                 changed.attributes = attributes
-            raise _refusal(graph, node, problem)
+            raise UserError(
+                f"Node {node.label} ({node.op_type}) of opset {graph.opset()} has no exact form in opset {TENSORRT_8_OPSET}, the "
+                f"highest that TensorRT 8.x reads ({problem}).",
+                f"Export with opset {TENSORRT_8_OPSET} or below, or choose a TensorRT 10 platform.",
+            )
     graph.opsets[""] = TENSORRT_8_OPSET
     return rewritten
-
-
-def _refusal(graph: Graph, node: Node, problem: str) -> UserError:
-    return UserError(
-        f"Node {node.label} ({node.op_type}) of opset {graph.opset()} has no exact form in opset {TENSORRT_8_OPSET}, the highest that "
-        f"TensorRT 8.x reads ({problem}).",
-        f"Export with opset {TENSORRT_8_OPSET} or below, or choose a TensorRT 10 platform.",
-    )
 
 
 def _why_not(node: Node, opset: int) -> Optional[str]:
@@ -211,7 +207,9 @@ def check_operators(network: Network, settings: Settings) -> None:
     """Raises UserError for the first unreadable node; only warns if no platform was specified."""
     version = settings.hardware.tensorrt
     graph = network.graph
-    nodes = [*_every_node(graph)] if graph.with_bodies() else graph.nodes
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        nodes += (node, *(Node.from_proto(inner) for body in node.subgraphs() for inner in every_node(body.node)))
     found = [(node, why) for node in nodes for why in [refusal(node, version)] if why is not None]
     if not found:
         return
@@ -220,14 +218,6 @@ def check_operators(network: Network, settings: Settings) -> None:
     if settings.hardware.origin != "default":
         raise UserError(what + more, hint)
     network.diagnostics.warning("F6", what + more, node=node.name, hint=hint)
-
-
-def _every_node(graph: Graph) -> Iterator[Node]:
-    """The nodes of the graph and of the bodies in it."""
-    for node in graph.nodes:
-        yield node
-        for body in node.subgraphs():
-            yield from map(Node.from_proto, every_node(body.node))
 
 
 # ---------------------------------------------------------------- windows

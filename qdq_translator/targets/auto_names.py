@@ -39,6 +39,9 @@ class Automatic:
     without: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
+_WORDS = {"constant": "the constant '{}'", "broadcast": "the broadcast of '{}'", "inside": "a tensor inside it"}
+
+
 def automatic_scales(graph: Graph, types: TensorTypes, scales: ScaleTable, version: Version) -> Automatic:
     """`version`: one that `parser_network.supports`."""
     found = Automatic()
@@ -49,7 +52,7 @@ def automatic_scales(graph: Graph, types: TensorTypes, scales: ScaleTable, versi
             amax[tensor.source] = _constant_scale(graph, tensor.source)
         scale = _scale(tensor, graph, scales, amax)
         if tensor.name is None or tensor.name in known or (scale is None and tensor.kind == "inside"):
-            found.without.setdefault(tensor.node.name, _words(tensor))
+            found.without.setdefault(tensor.node.name, _WORDS[tensor.kind].format(tensor.source))
         elif scale == 0:  # a constant of zeros: its codes are 0 whatever the scale
             found.scales.setdefault(tensor.name, float(np.float32(1 / INT8_MAX)))
         elif scale is not None and is_usable(scale):
@@ -81,14 +84,6 @@ def _constant_scale(graph: Graph, name: str) -> Optional[float]:
     if graph.initializers[name].data_type not in FLOAT_TYPES or values is None or values.size == 0:
         return None
     return float(max(values.max(), -values.min())) / INT8_MAX
-
-
-def _words(tensor: OwnTensor) -> str:
-    if tensor.kind == "constant":
-        return f"the constant '{tensor.source}'"
-    if tensor.kind == "broadcast":
-        return f"the broadcast of '{tensor.source}'"
-    return "a tensor inside it"
 
 
 def report_without(

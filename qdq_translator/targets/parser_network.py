@@ -160,12 +160,9 @@ class _Walk:
         if what in ("main", "part", "shuffle") and node.name in self.layer_names and node.name not in self.started:
             self.misnamed.append(node)
         self.started.add(node.name)
-        if what == "shuffle":
+        if what in ("shuffle", "flatten"):
             self._unique(self.layer_names, "ONNXTRT_ShapeShuffle")
-            return self._layer("Shuffle", node.name), node.inputs[0]
-        if what == "flatten":
-            self._unique(self.layer_names, "ONNXTRT_ShapeShuffle")
-            return self._layer("Shuffle", "ONNXTRT_flattenTensor"), node.inputs[0]
+            return self._layer("Shuffle", node.name if what == "shuffle" else "ONNXTRT_flattenTensor"), node.inputs[0]
         if what == "helper":
             name, _, label = rest.rpartition(":") if ":" in rest else (rest, "", "Shuffle")
             return self._layer(label, name), ""

@@ -64,11 +64,10 @@ def make_plan(
     real = {name for name in graph.tensors() if types.is_float(name) and not graph.is_constant(name)}
     tails = _tails(graph, real, scales)
     rows = [_plan_layer(node, graph, types, real, scales, tails, floats or {}) for node in graph.nodes]
-    return [_keep(row) if row.name in kept and row.precision != NO_PRECISION else row for row in rows]
-
-
-def _keep(row: LayerPlan) -> LayerPlan:
-    return dataclasses.replace(row, precision=FP16, reason=KEPT, listed=True, by_design=True)
+    for index, row in enumerate(rows):
+        if row.name in kept and row.precision != NO_PRECISION:
+            rows[index] = dataclasses.replace(row, precision=FP16, reason=KEPT, listed=True, by_design=True)
+    return rows
 
 
 def _tails(graph: Graph, real: set[str], scales: ScaleTable) -> dict[str, str]:

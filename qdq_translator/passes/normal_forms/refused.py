@@ -45,10 +45,6 @@ def _is_8(editor: Editor) -> bool:
     return editor.parser is not None and editor.parser[0] == 8
 
 
-def _outputs(editor: Editor, node: Node) -> bool:
-    return editor.graph.drop_unused_outputs(node)
-
-
 def _einsum(editor: Editor, node: Node) -> bool:
     equation = str(node.get("equation", ""))
     used = [letter for letter in dict.fromkeys(equation) if letter.isalpha()]
@@ -151,8 +147,7 @@ def _coordinates(editor: Editor, node: Node, axes: list[_Axis]) -> bool:
 
 
 _FORMS: dict[str, Callable[[Editor, Node], bool]] = {
-    "MaxPool": _outputs,
-    "LayerNormalization": _outputs,
+    **dict.fromkeys(("MaxPool", "LayerNormalization"), lambda editor, node: editor.graph.drop_unused_outputs(node)),
     "Einsum": _einsum,
     "GridSample": _grid_sample,
     "Resize": _resize,

@@ -156,11 +156,8 @@ def _subgraphs(graph: Graph, layers: list[Verdict]) -> tuple[list[int], int]:
 
     for node in nodes:
         here = on_dla[id(node)]
-        highest = 0
         producers = [maker for name in node.reads() if (maker := _maker(graph, name)) and id(maker) in on_dla]
-        for producer in producers:
-            step = own_level[id(producer)] + (on_dla[id(producer)] != here)
-            highest = max(highest, step)
+        highest = max((own_level[id(p)] + (on_dla[id(p)] != here) for p in producers), default=0)
         own_level[id(node)] = highest
         if here:
             unions.root(id(node))
