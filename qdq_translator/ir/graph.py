@@ -287,10 +287,6 @@ class Graph:
         self.version += 1
         node.op_type = op_type
 
-    def with_bodies(self) -> list[Node]:
-        """Nodes that have subgraphs."""
-        return [node for node in self.nodes if any(True for _ in node.subgraphs())]
-
     def tensors(self) -> list[str]:
         """Graph inputs, then the outputs of nodes in graph order."""
         return [*self.inputs, *(name for node in self.nodes for name in node.outputs if name)]
@@ -464,7 +460,7 @@ class Graph:
 
     def body_names(self) -> set[str]:
         """Names of nodes and tensors inside the bodies of If, Loop and Scan."""
-        return {name for node in self.with_bodies() for subgraph in node.subgraphs() for name in _names_in(subgraph)}
+        return {name for node in self.nodes for subgraph in node.subgraphs() for name in _names_in(subgraph)}
 
     # ---------------------------------------------------------------- constants
 

@@ -63,7 +63,7 @@ def fold_constants(graph: Graph, trained: Container[str]) -> list[Node]:
                 graph.add_initializer(name, array)
                 graph.value_info.pop(name, None)
         for name in dict.fromkeys(reads):
-            if not graph.consumer_count(name) and name not in graph.outputs:
+            if not graph.is_used(name):
                 graph.drop_initializer(name)
     return folded
 

@@ -88,7 +88,7 @@ def _fold(network: Network, first: Node, norm: Node, does: _Affine) -> None:
     else:
         new_bias = does.of_zero
     old = first.inputs[1]
-    new = old if _only_here(graph, old) else graph.unique_name(f"{old}_{first.name or between}")
+    new = old if graph.only_consumer(old) else graph.unique_name(f"{old}_{first.name or between}")
 
     def times(values: np.ndarray, rows: slice) -> np.ndarray:
         return layout.times(values, factor[rows] if layout.axis == 0 else factor)
@@ -98,7 +98,7 @@ def _fold(network: Network, first: Node, norm: Node, does: _Affine) -> None:
     if new != old:
         graph.set_input(first, 1, new)
     bias_name = first.input(2)
-    if not bias_name or not _only_here(graph, bias_name):
+    if not bias_name or not graph.only_consumer(bias_name):
         bias_name = graph.unique_name(f"{first.name or between}.bias")
     graph.add_initializer(bias_name, new_bias.astype(weight.dtype))
     graph.set_input(first, 2, bias_name)
@@ -110,10 +110,6 @@ def _fold(network: Network, first: Node, norm: Node, does: _Affine) -> None:
     network.rename_tensor(between, output)
     if old in network.trained:
         network.trained[new] = network.trained[old]
-
-
-def _only_here(graph: Graph, initializer: str) -> bool:
-    return graph.consumer_count(initializer) == 1 and initializer not in graph.outputs
 
 
 # ---------------------------------------------------------------- Pad
@@ -142,9 +138,7 @@ def fold_pads(graph: Graph, scales: ScaleTable) -> None:
 
 def _allowed(graph: Graph, scales: ScaleTable, pad: Node, reader: Node) -> bool:
     source, padded = pad.inputs[0], pad.outputs[0]
-    if not reader.is_op("Conv", "AveragePool", "MaxPool") or reader.inputs[0] != padded:
-        return False
-    if reader.inputs.count(padded) > 1:
+    if not reader.is_op("Conv", "AveragePool", "MaxPool") or reader.inputs[0] != padded or padded in reader.inputs[1:]:
         return False
     if padded in scales.observed and (padded not in scales or scales.value(padded) != scales.value(source)):
         return False
@@ -154,10 +148,8 @@ def _allowed(graph: Graph, scales: ScaleTable, pad: Node, reader: Node) -> bool:
     if not reader.is_op("Conv") and (window.dilated or len(reader.outputs) > 1):
         return False
     value = operators.pad_value(pad, graph.array)
-    if reader.is_op("Conv"):
-        return value == 0
-    if reader.is_op("AveragePool"):
-        return value == 0 and (operators.counts_padding(reader) or not any(window.pads))
+    if not reader.is_op("MaxPool"):
+        return value == 0 and (reader.is_op("Conv") or operators.counts_padding(reader) or not any(window.pads))
     return value is not None and (value <= _LOWEST or (value == 0 and is_non_negative(graph, source)))
 
 

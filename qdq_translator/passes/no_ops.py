@@ -71,7 +71,7 @@ def take_out(network: Network, node: Node) -> Union[dict[str, list[str]], str]:
     graph, scales = network.graph, network.scales
     source, target = node.inputs[kept_input(graph, node)], node.outputs[0]
     own, before = scales.value(target), scales.value(source)
-    if any(name and (graph.consumer_count(name) or name in graph.outputs) for name in node.outputs[1:]):
+    if any(name and graph.is_used(name) for name in node.outputs[1:]):
         return "its mask is in use"
     if own is not None and before is not None and own != before:
         return "its input and its output have different scales of their own"

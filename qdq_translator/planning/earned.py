@@ -67,11 +67,10 @@ def _heavy(network: Network, settings: Settings) -> Iterator[Applied]:
     """Rewrites that may be suspected, by the maximum FP16 time of their layers."""
     model, graph = settings.cost[0], network.graph
     alive = {id(node) for node in graph.nodes}
-    for applied in network.applied if model is not None else ():
-        if applied.rule in _ADD_WORK:
+    for applied in network.applied:
+        if applied.rule in _ADD_WORK and model is not None:
             made = [node for node, _ in applied.after if id(node) in alive]
             works = [work for node in made for work in work_of(node, graph, network.types) or ()]
-            assert model is not None
             times = (model.estimate(work, fp16=True).milliseconds for work in works)
             if any(node.is_op(*WEIGHTED) for node in made) or sum(times) > FURTHER_REGION:
                 yield applied

@@ -171,16 +171,11 @@ def _is_refused(node: Node) -> bool:
 
 def quantizers_in_bodies(graph: Graph) -> list[Rejected]:
     rejected = []
-    for node in graph.with_bodies():
-        for body in node.subgraphs():
-            found = next((inner for inner in every_node(body.node) if inner.op_type in operators.QUANTIZERS), None)
-            if found is not None:
-                name = found.name or found.output[0]
-                rejected.append(
-                    Rejected(
-                        f"Quantizer '{name}' is inside the body of {node.op_type} {node.label}.",
-                        "Implicit INT8 does not support control flow; export without If/Loop/Scan around quantized layers.",
-                    )
-                )
-                break
+    for node in graph.nodes:
+        inside = (inner for body in node.subgraphs() for inner in every_node(body.node))
+        found = next((inner for inner in inside if inner.op_type in operators.QUANTIZERS), None)
+        if found is not None:
+            what = f"Quantizer '{found.name or found.output[0]}' is inside the body of {node.op_type} {node.label}."
+            hint = "Implicit INT8 does not support control flow; export without If/Loop/Scan around quantized layers."
+            rejected.append(Rejected(what, hint))
     return rejected

@@ -95,17 +95,15 @@ class ScaleTable(Dict[str, TensorScale]):
         Raises UnsupportedQuantizer for a conflict under `error`.
         """
         for tensor, values_seen in self.observed.items():
-            seen = list(values_seen.values())
-            usable = [s for s in seen if is_usable(s.value)]
-            for scale in seen:
-                if not is_usable(scale.value):
-                    diagnostics.warning(
-                        "Q1",
-                        f"The scale {scale.value:g} of tensor '{tensor}' is below the smallest normal float32 and is left out.",
-                        tensor=tensor,
-                        node=scale.origin.node,
-                        hint="Calibrate that tensor again.",
-                    )
+            usable = [s for s in values_seen.values() if is_usable(s.value)]
+            for scale in [s for s in values_seen.values() if s not in usable]:
+                diagnostics.warning(
+                    "Q1",
+                    f"The scale {scale.value:g} of tensor '{tensor}' is below the smallest normal float32 and is left out.",
+                    tensor=tensor,
+                    node=scale.origin.node,
+                    hint="Calibrate that tensor again.",
+                )
             if len(usable) > 1:
                 values = [s.value for s in usable]
                 where = ", ".join(f"{s.value:.6g} at '{s.origin.node}'" for s in usable)

@@ -123,9 +123,7 @@ def layer_norm(editor: Editor) -> None:
     for node in editor.nodes("LayerNormalization"):
         rank, dtype = editor.rank(node.inputs[0]), editor.dtype(node.inputs[0])
         constant = all(name in editor.graph.initializers for name in node.inputs[1:])
-        read = any(
-            editor.graph.consumer_count(name) or name in editor.graph.outputs for name in node.outputs[1:] if name
-        )
+        read = any(name and editor.graph.is_used(name) for name in node.outputs[1:])
         if rank is None or dtype is None or not constant or read:
             continue
         first = operators.from_front(operators.axis(node, editor.graph.opset()), rank)

@@ -54,29 +54,21 @@ def explain(plan: list[LayerPlan], causes: RootCauses) -> list[LayerPlan]:
         return plan
     explained = []
     for layer in plan:
-        if layer.avoidable:
-            roots = dict.fromkeys(causes.root_of[t] for t in layer.missing if t in causes.root_of)
-            if roots:
-                first = causes.by_tensor[next(iter(roots))]
-                why = (
-                    first.why
-                    if first.tensor in layer.missing
-                    else f"it would follow from '{first.tensor}': {first.why}"
-                )
-                layer = dataclasses.replace(layer, reason=f"{layer.reason}; {why}", cause=first.tensor, cure=first.cure)
+        root = next((causes.root_of[t] for t in layer.missing if t in causes.root_of), None)
+        if layer.avoidable and root is not None:
+            first = causes.by_tensor[root]
+            follows = "" if root in layer.missing else f"it would follow from '{root}': "
+            reason = f"{layer.reason}; {follows}{first.why}"
+            layer = dataclasses.replace(layer, reason=reason, cause=root, cure=first.cure)
         explained.append(layer)
     return explained
 
 
 def _missing(plan: list[LayerPlan], context: Context) -> dict[str, None]:
     """Tensors without scale around avoidable layers, in graph order; graph outputs only if also read."""
-    found: dict[str, None] = {}
-    for layer in plan:
-        if layer.avoidable:
-            for tensor in layer.missing:
-                if tensor not in context.graph.outputs or context.graph.consumer_count(tensor):
-                    found[tensor] = None
-    return found
+    graph = context.graph
+    missing = (tensor for layer in plan if layer.avoidable for tensor in layer.missing)
+    return dict.fromkeys(t for t in missing if t not in graph.outputs or graph.consumer_count(t))
 
 
 def _describe(

@@ -48,7 +48,7 @@ def everything_on(context: Context) -> Policy:
     present = {node.op_type for node in context.graph.nodes if node.is_standard}
     given = context.policy
     more = tuple(op for op in _WITHIN_INPUT_RANGE if op in present and op not in given.passed)
-    on = given.on | inference_options(markers=context.for_dla).keys()
+    on = given.on | inference_options(markers=context.policy.for_dla).keys()
     return dataclasses.replace(given, on=on, passed=(*given.passed, *more))
 
 

@@ -199,7 +199,7 @@ def _report_unknown_operators(context: Context, diagnostics: Diagnostics) -> Non
 def _report_unary(given: list[str], context: Context, diagnostics: Diagnostics) -> None:
     if not given:
         return
-    on_gpu = not context.for_dla
+    on_gpu = not context.policy.for_dla
     (diagnostics.warning if on_gpu else diagnostics.info)(
         "S9",
         f"{len(given)} Conv outputs before an Add got the unary scale 1.0; values above 127 saturate where TensorRT does "

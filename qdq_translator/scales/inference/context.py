@@ -73,11 +73,6 @@ class Context:
     derived: tuple[DerivedScale, ...] = ()
     withheld: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    @property
-    def for_dla(self) -> bool:
-        """Whether the target is a DLA."""
-        return self.policy.for_dla
-
     def scale(self, tensor: str) -> Optional[float]:
         return self.scales.value(tensor)
 

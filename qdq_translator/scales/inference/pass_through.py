@@ -60,7 +60,7 @@ def backward(node: Node, context: Context) -> bool:
         if reader.inputs[0] != tensor or reader.inputs.count(tensor) > 1 or not applies(reader, context):
             return False
         for output in data_outputs(reader):
-            if not context.graph.consumer_count(output) and output not in context.graph.outputs:
+            if not context.graph.is_used(output):
                 continue
             value = context.scale(output)
             if value is None:

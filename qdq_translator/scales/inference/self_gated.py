@@ -135,9 +135,8 @@ def _error_function(tensor: str, graph: Graph) -> list[Node]:
     if product is None or factor is None or scale is None or square is None or not square.is_op("Mul"):
         return []
     same = np.allclose(scale[0], ERF_CUBIC) and np.allclose(scale[1], ERF_LINEAR)
-    return (
-        [square, factor, product, maker] if same and {*square.inputs, product.inputs[1]} == {square.inputs[0]} else []
-    )
+    of_one = {*square.inputs, product.inputs[1]} == {square.inputs[0]}
+    return [square, factor, product, maker] if same and of_one else []
 
 
 def forward(node: Node, context: Context) -> bool:

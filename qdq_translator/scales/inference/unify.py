@@ -94,13 +94,13 @@ def unify_scales(context: Context, diagnostics: Diagnostics) -> list[SharedRange
     Nothing is done for GPU targets and with mode 'off'.
     """
     mode, raises = context.policy.unify, context.policy.unifies
-    if raises and not context.for_dla:
+    if raises and not context.policy.for_dla:
         diagnostics.info(
             "U1",
             f"--unify_scales {mode} does nothing for a GPU, which does not need equal ranges.",
             hint="Select a DLA with --target.",
         )
-    if mode == "off" or not context.for_dla:
+    if mode == "off" or not context.policy.for_dla:
         return []
     groups = _Groups(context, context.policy.max_bits_lost if raises else math.inf)
     ranges = [_shared(members, nodes, context, raised=raises) for members, nodes in groups.differing()]
@@ -137,7 +137,7 @@ def free_sets(context: Context, freed: Collection[str] = ()) -> list[list[str]]:
         for source in (name, *scale.origin.source.split(", ")):
             if source in scales:
                 unions.join(name, source)
-    for node in graph.nodes if context.for_dla else ():
+    for node in graph.nodes if context.policy.for_dla else ():
         shared = shared_tensors(node, context)
         for name in shared[1:]:
             if scales.value(name) == scales.value(shared[0]):

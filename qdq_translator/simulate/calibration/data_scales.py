@@ -153,7 +153,7 @@ class DataScales:
         self._calls += 1
         if self._calls == 1 and self._give(context):
             return True
-        if self._calls <= 2 and context.for_dla and context.policy.unify != "off":
+        if self._calls <= 2 and context.policy.for_dla and context.policy.unify != "off":
             self._share(context)
         if self._calls <= 2 and self._wanted.method == "output":
             self._search(context)
@@ -262,7 +262,7 @@ class DataScales:
         values = {name: scale.value for name, scale in context.scales.items()}
         ratios = {name: value / values[name] for name, (value, _) in self._freed.items()}
         others = [max((ratios[name] for name in names if name in ratios), default=1.0) for names in sets]
-        options = SimulationOptions(sigmoid_fp16=context.for_dla)
+        options = SimulationOptions(sigmoid_fp16=context.policy.for_dla)
         samples = only_finite(self._samples, self._wanted.ignore_nonfinite, where=self._where)
         found = search(context.graph, values, sets, others, samples, options, self._where)
         moved: dict[str, tuple[float, str]] = {}
