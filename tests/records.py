@@ -127,7 +127,7 @@ def _lines(case: Case) -> list[str]:
     options = dict(case.options)
     assume = options.pop("assume_scales", False)
     try:
-        with mock.patch("qdq_translator.targets.settings.installed_tensorrt", return_value=None):
+        with mock.patch("qdq_translator.targets.platforms.installed_tensorrt", return_value=None):
             made = translate(model_of(case), TranslateOptions(**options), assume_scales=assume)
         return [*_network(made), *_scales(made), *_plan(made), *_said(made)]
     except UserError as error:

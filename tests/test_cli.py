@@ -222,7 +222,7 @@ def test_files_hold_what_the_interface_says(model: Path, tmp_path: Path) -> None
 def test_cache_header(
     model: Path, tmp_path: Path, flags: list[str], header: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qdq_translator.targets.settings.installed_tensorrt", lambda: None)
+    monkeypatch.setattr("qdq_translator.targets.platforms.installed_tensorrt", lambda: None)
     assert run("-i", str(model), "-o", str(tmp_path / "o"), *flags) == 0
     assert (tmp_path / "o" / "net_precision_config_calib.cache").read_text().splitlines()[0] == header
 
@@ -231,7 +231,7 @@ def test_a_default_header_is_seen_at_once(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TensorRT 10 rejects the default header: the summary says so without --verbose, and not where a platform was named."""
-    monkeypatch.setattr("qdq_translator.targets.settings.installed_tensorrt", lambda: None)
+    monkeypatch.setattr("qdq_translator.targets.platforms.installed_tensorrt", lambda: None)
     said = "TRT-8600-EntropyCalibration2 (default; name a --platform)"
     assert run("-i", str(model), "-o", str(tmp_path)) == 0
     assert said in capsys.readouterr().out
@@ -242,7 +242,7 @@ def test_a_default_header_is_seen_at_once(
 def test_installed_tensorrt_counts_before_the_default(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qdq_translator.targets.settings.installed_tensorrt", lambda: (10, 3, 0))
+    monkeypatch.setattr("qdq_translator.targets.platforms.installed_tensorrt", lambda: (10, 3, 0))
     assert run("-i", str(model), "-o", str(tmp_path)) == 0
     assert (tmp_path / "net_precision_config_calib.cache").read_text().startswith("TRT-100300-")
 

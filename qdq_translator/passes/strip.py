@@ -20,12 +20,7 @@ from qdq_translator.ir.weights import Initializer
 from qdq_translator.passes.clamps import is_non_negative, make_clamp
 from qdq_translator.passes.cleanup import remove_dead_nodes
 from qdq_translator.quantizers.activations import SYMMETRICALLY, ActivationQuantizers, Found
-from qdq_translator.quantizers.constants import (
-    BakedConstant,
-    Bakery,
-    QuantizedConstant,
-    find_constant_quantizers,
-)
+from qdq_translator.quantizers.constants import BakedConstant, Bakery, QuantizedConstant, find_constant_quantizers
 from qdq_translator.quantizers.parameters import (
     Approximated,
     cost_of,

@@ -17,18 +17,8 @@ from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import cast_type
 from qdq_translator.ir.qparams import QuantParams
 from qdq_translator.ir.types import FLOAT_TYPES, MAKE_INTEGERS
+from qdq_translator.quantizers import steps
 from qdq_translator.quantizers.parameters import Approximated, Rejected, read_parameters
-from qdq_translator.quantizers.steps import (
-    BETWEEN_OPS,
-    Codes,
-    Dequantize,
-    Quantize,
-    QuantizedInput,
-    QuantizedOutput,
-    Step,
-    between,
-    same_grid,
-)
 
 SYMMETRICALLY = (
     "Quantize symmetrically in int8 (ONNX Runtime's quantize_static: activation_type=QuantType.QInt8, "
@@ -40,7 +30,7 @@ SYMMETRICALLY = (
 class Found:
     """What the walk finds, in graph order."""
 
-    steps: list[Step] = dataclasses.field(default_factory=list)
+    steps: list[steps.Step] = dataclasses.field(default_factory=list)
     rejected: list[Rejected] = dataclasses.field(default_factory=list)
     approximated: list[Approximated] = dataclasses.field(default_factory=list)
 
@@ -52,7 +42,7 @@ class ActivationQuantizers:
         self.graph, self.constants = graph, constants
         self.asymmetric, self.per_channel, self.missing = asymmetric, per_channel, missing
         self.found = Found()
-        self.codes: dict[str, Optional[Codes]] = {}
+        self.codes: dict[str, Optional[steps.Codes]] = {}
         """Integer tensors on their way from Q to DQ; None: already rejected, do not report what follows from it."""
         self.integers: set[str] = set()
         """Tensors that hold integers or booleans, codes included."""
@@ -79,20 +69,20 @@ class ActivationQuantizers:
         for name in self.graph.outputs:
             codes = self.codes.get(name)
             if codes is not None:
-                self.found.steps.append(QuantizedOutput(name, codes.params.real))
+                self.found.steps.append(steps.QuantizedOutput(name, codes.params.real))
         return self.found
 
     def _reject(self, rejected: Rejected, node: Node) -> None:
         self.found.rejected.append(rejected)
         self.codes.update((name, None) for name in node.outputs)
 
-    def _codes(self, node: Node, tensor: str, stored: Optional[str], made_by: str) -> Optional[Codes]:
+    def _codes(self, node: Node, tensor: str, stored: Optional[str], made_by: str) -> Optional[steps.Codes]:
         """Codes that a Q makes of `tensor`, or a DQ reads there; None, with the reason recorded, if unusable."""
         params = read_parameters(self.graph, self.constants, node, self.missing, stored)
         if not isinstance(params, Rejected):
             scale = self._symmetric(node, tensor, params)
             if not isinstance(scale, Rejected):
-                return Codes(params, scale, params.code_range, made_by)
+                return steps.Codes(params, scale, params.code_range, made_by)
             params = scale
         self._reject(params, node)
         return None
@@ -147,7 +137,7 @@ class ActivationQuantizers:
         codes = self._codes(node, source, None, node.label)
         if codes is not None:
             self.codes[node.outputs[0]] = codes
-            self.found.steps.append(Quantize(node, source, codes, codes.scale, source in self.integers))
+            self.found.steps.append(steps.Quantize(node, source, codes, codes.scale, source in self.integers))
 
     def _graph_input(self, name: str) -> None:
         """Accept an integer graph input only if a DequantizeLinear reads it, directly or through data movement."""
@@ -158,7 +148,7 @@ class ActivationQuantizers:
         codes = self._codes(node, name, stored, f"graph input '{name}'")
         self.codes[name] = codes
         if codes is not None:
-            self.found.steps.append(QuantizedInput(name, codes.scale, codes.params.real))
+            self.found.steps.append(steps.QuantizedInput(name, codes.scale, codes.params.real))
 
     def _first_dequantize(self, name: str) -> Optional[Node]:
         frontier, seen = [name], {name}
@@ -167,7 +157,7 @@ class ActivationQuantizers:
             for node in self.graph.consumers(tensor):
                 if is_dequantize(node) and node.inputs[0] == tensor:
                     return node
-                if node.is_op(*BETWEEN_OPS):
+                if node.is_op(*steps.BETWEEN_OPS):
                     fresh = [o for o in node.outputs if o and o not in seen]
                     seen.update(fresh)
                     frontier.extend(fresh)
@@ -186,7 +176,7 @@ class ActivationQuantizers:
         if codes is None:
             return
         params = read_parameters(self.graph, self.constants, node, self.missing, codes.params.dtype)
-        if not isinstance(params, Rejected) and not same_grid(codes.params, params):
+        if not isinstance(params, Rejected) and not steps.same_grid(codes.params, params):
             params = Rejected(
                 f"DequantizeLinear {node.label} has scale {_first(params)} and its quantizer {codes.made_by} has "
                 f"{_first(codes.params)}.",
@@ -196,7 +186,7 @@ class ActivationQuantizers:
             self._reject(params, node)
             return
         cast = params.real if params.real != codes.params.real else None
-        self.found.steps.append(Dequantize(node, tensor, codes.scale, cast))
+        self.found.steps.append(steps.Dequantize(node, tensor, codes.scale, cast))
 
     def _between(self, node: Node) -> None:
         """A node that reads codes and is no DequantizeLinear."""
@@ -208,7 +198,7 @@ class ActivationQuantizers:
                     self.codes.update((output, None) for output in node.outputs)
                     return
                 read[name] = codes
-        found = between(node, read, self.constants)
+        found = steps.between(node, read, self.constants)
         if isinstance(found, Rejected):
             self._reject(found, node)
             return

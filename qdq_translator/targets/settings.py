@@ -12,17 +12,8 @@ from qdq_translator.core.options import PRESETS, TranslateOptions, parse_methods
 from qdq_translator.core.parsing import did_you_mean
 from qdq_translator.core.rules import RULES
 from qdq_translator.scales.inference.context import Policy
+from qdq_translator.targets import platforms
 from qdq_translator.targets.cost.model import NO_FIGURE, CostModel, choose_model
-from qdq_translator.targets.platforms import (
-    DEFAULT_CACHE_VERSION,
-    TRANSLATED_SINCE,
-    Hardware,
-    Platform,
-    cache_version,
-    find_platform,
-    installed_tensorrt,
-    tensorrt_version,
-)
 
 EVERYWHERE = "*"
 
@@ -54,7 +45,7 @@ class Settings:
     given: scales of a calibration cache, which the model, a float one, gets first. reach: tensor that a Clip reads -> a magnitude that
     it does not exceed, by the calibration data (rule F12)."""
 
-    hardware: Hardware
+    hardware: platforms.Hardware
     input_shapes: dict[str, list[int]]
     cost: tuple[Optional[CostModel], str]
     policy: Policy
@@ -202,7 +193,7 @@ def _check(options: TranslateOptions, explicit: bool) -> None:
         )
 
 
-def _warn_of_platform(options: TranslateOptions, platform: Platform, diagnostics: Diagnostics) -> None:
+def _warn_of_platform(options: TranslateOptions, platform: platforms.Platform, diagnostics: Diagnostics) -> None:
     """Warn of features of the target DLA that the user's platform lacks."""
     if not platform.dla and platform.note:
         diagnostics.warning(
@@ -214,7 +205,7 @@ def _warn_of_platform(options: TranslateOptions, platform: Platform, diagnostics
         diagnostics.warning(
             "D0", f"{platform.dla_too_old}.", hint="Check accuracy and layers on the board, or use JetPack 6 and later."
         )
-    if options.add_unary_ew_scales_for_dla and platform.dla and platform.tensorrt < TRANSLATED_SINCE:
+    if options.add_unary_ew_scales_for_dla and platform.dla and platform.tensorrt < platforms.TRANSLATED_SINCE:
         diagnostics.warning(
             "S9",
             f"{platform.name} comes before DLA software 3.13, and unary scales between Conv and Add need it (fact 6.8).",
@@ -222,7 +213,7 @@ def _warn_of_platform(options: TranslateOptions, platform: Platform, diagnostics
         )
 
 
-def _cost_model(options: TranslateOptions, hardware: Hardware) -> tuple[Optional[CostModel], str]:
+def _cost_model(options: TranslateOptions, hardware: platforms.Hardware) -> tuple[Optional[CostModel], str]:
     platform = "" if hardware.platform is None else hardware.platform.name
     chosen = choose_model(options.power_mode, options.dla_clock, options.cost_model, platform)
     if hardware.generation != "orin" and options.cost_model is None:
@@ -230,23 +221,23 @@ def _cost_model(options: TranslateOptions, hardware: Hardware) -> tuple[Optional
     return chosen
 
 
-def explicit_hardware(options: TranslateOptions) -> Hardware:
+def explicit_hardware(options: TranslateOptions) -> platforms.Hardware:
     """Of a network with Q/DQ. Without `--platform`: TensorRT 11.4.1, the first 11.x with a DLA. Raises UserError for platforms
     that have no strong typing, and for a DLA that no TensorRT 11 has."""
     name = options.platform or ("tensorrt-11.4.1" if options.target == "gpu" else "jetpack-7.2.2")
-    platform = find_platform(name, explicit=True)
+    platform = platforms.find_platform(name, explicit=True)
     if platform.tensorrt < (10, 0, 0) or options.target == "xavier-dla":
         what = (
             "TensorRT 8 is not strongly typed" if options.target != "xavier-dla" else "Xavier's DLA has no TensorRT 11"
         )
         raise UserError(f"{what}.", "Use 'qdq-translator translate' there: implicit quantization.")
-    return Hardware(options.target, platform.cache_version, "platform", platform)
+    return platforms.Hardware(options.target, platform.cache_version, "platform", platform)
 
 
-def resolve_hardware(options: TranslateOptions, diagnostics: Diagnostics) -> Hardware:
+def resolve_hardware(options: TranslateOptions, diagnostics: Diagnostics) -> platforms.Hardware:
     """`--trt_calib_version`, else `--platform`, else the installed TensorRT, else 8600 with a note."""
     target = options.target
-    platform = find_platform(options.platform) if options.platform else None
+    platform = platforms.find_platform(options.platform) if options.platform else None
     if options.trt_calib_version:
         number = str(options.trt_calib_version)
         if not (number.isascii() and number.isdigit()) or not 4 <= len(number) <= 6 or number.startswith("0"):
@@ -254,21 +245,21 @@ def resolve_hardware(options: TranslateOptions, diagnostics: Diagnostics) -> Har
                 f"--trt_calib_version {number} is not a TensorRT version number.",
                 "It counts like 8602 (8.6.2) or 100300 (10.3.0).",
             )
-        if tensorrt_version(number)[0] >= 11:
+        if platforms.tensorrt_version(number)[0] >= 11:
             raise UserError(
-                f"--trt_calib_version {number} means TensorRT {tensorrt_version(number)[0]}, which has no implicit quantization.",
+                f"--trt_calib_version {number} means TensorRT {platforms.tensorrt_version(number)[0]}, which has no implicit quantization.",
                 "Use 'qdq-translator explicit' there.",
             )
-        return Hardware(target, number, "option", platform)
+        return platforms.Hardware(target, number, "option", platform)
     if platform is not None:
-        return Hardware(target, platform.cache_version, "platform", platform)
-    installed = installed_tensorrt()
+        return platforms.Hardware(target, platform.cache_version, "platform", platform)
+    installed = platforms.installed_tensorrt()
     if installed is not None and installed[0] < 11:
-        return Hardware(target, cache_version(installed), "installed")
+        return platforms.Hardware(target, platforms.cache_version(installed), "installed")
     diagnostics.info(
         "F6",
-        f"No platform was given and no TensorRT with implicit INT8 is installed: the cache header has {DEFAULT_CACHE_VERSION}. "
-        "TensorRT 10 rejects it.",
+        f"No platform was given and no TensorRT with implicit INT8 is installed: the cache header has "
+        f"{platforms.DEFAULT_CACHE_VERSION}. TensorRT 10 rejects it.",
         hint="Give the target with --platform (for example jetpack-6.2) or --trt_calib_version.",
     )
-    return Hardware(target, DEFAULT_CACHE_VERSION, "default")
+    return platforms.Hardware(target, platforms.DEFAULT_CACHE_VERSION, "default")

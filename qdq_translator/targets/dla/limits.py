@@ -70,19 +70,9 @@ _NOT_NATIVE = (
     *("GlobalAveragePool", "ReduceMean", "ReduceMin", "Flatten", "Squeeze", "Unsqueeze", "Pad", "HardSwish"),
     *("HardSigmoid", "Elu", "Selu", "Celu", "Softplus", "Softsign", "Mish", "Erf", "Exp", "Log", "Sqrt", "Reciprocal"),
     *("Floor", "Ceil", "Round", "Sign", "Expand", "Tile", "Mod", "Mean", "Acos", "Acosh", "Asin", "Asinh", "Atan"),
-    *(
-        "Cosh",
-        "Sinh",
-        "Tan",
-        "GreaterOrEqual",
-        "LessOrEqual",
-        "LogSoftmax",
-        "LpNormalization",
-        "LpPool",
-        "GlobalLpPool",
-    ),
-    *("InstanceNormalization", "GroupNormalization", "LayerNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum"),
-    *("ReduceLogSumExp", "ReduceProd", "ReduceSumSquare"),
+    *("Cosh", "Sinh", "Tan", "GreaterOrEqual", "LessOrEqual", "LogSoftmax", "LpNormalization", "LpPool"),
+    *("GlobalLpPool", "InstanceNormalization", "GroupNormalization", "LayerNormalization", "ReduceL1", "ReduceL2"),
+    *("ReduceLogSum", "ReduceLogSumExp", "ReduceProd", "ReduceSumSquare"),
 )
 _BUFFER = "weights and data fit the 16 banks of the convolution buffer"
 KNOWN = _NATIVE | frozenset((*_REBUILD, *_NOT_NATIVE, "Pow", "ReduceMax", "Dropout"))

@@ -9,18 +9,8 @@ from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import COMPARISONS, Unions
 from qdq_translator.scales.inference.context import Context
+from qdq_translator.targets.dla import limits
 from qdq_translator.targets.dla.checks import Layer, Unknown
-from qdq_translator.targets.dla.limits import (
-    DLA_FP16,
-    DLA_INT8,
-    FOLDED,
-    GPU,
-    KNOWN,
-    NO_SCALE,
-    UNKNOWN_OPERATOR,
-    Limit,
-    limits_by_op,
-)
 from qdq_translator.targets.platforms import Hardware, Platform
 from qdq_translator.targets.precision import FP16, INT8, LayerPlan
 
@@ -32,7 +22,7 @@ MAX_LOADABLES = 16
 class Finding:
     """A limit that a layer does not meet, and what was found."""
 
-    limit: Limit
+    limit: limits.Limit
     found: str
 
     def sentence(self, op: str) -> str:
@@ -73,14 +63,16 @@ class DlaPlan:
 
     @property
     def fallbacks(self) -> list[Verdict]:
-        return [layer for layer in self.layers if layer.verdict == GPU]
+        return [layer for layer in self.layers if layer.verdict == limits.GPU]
 
     def count(self, verdict: str) -> int:
         return sum(layer.verdict == verdict for layer in self.layers)
 
     def row(self, shares: rows.Shares, transitions: rows.Transitions) -> rows.Dla:
         """The plan as the report has it. shares, transitions: see `planning.cost_summary`."""
-        counts = rows.Counts(*(self.count(verdict) for verdict in (DLA_INT8, DLA_FP16, GPU, FOLDED)))
+        counts = rows.Counts(
+            *(self.count(verdict) for verdict in (limits.DLA_INT8, limits.DLA_FP16, limits.GPU, limits.FOLDED))
+        )
         layers = tuple(layer.row() for layer in self.layers)
         notes = tuple(self.notes)
         return rows.Dla(self.generation, counts, self.subgraphs, MAX_LOADABLES, notes, layers, shares, transitions)
@@ -89,7 +81,7 @@ class DlaPlan:
 def judge(context: Context, plan: list[LayerPlan], hardware: Hardware) -> DlaPlan:
     """Holds every layer against the limits of the DLA of `hardware`."""
     generation = hardware.generation
-    table = limits_by_op(generation)
+    table = limits.limits_by_op(generation)
     layers = [
         _judge(Layer(node, context, hardware.tensorrt, planned.precision == FP16, hardware.assumed), planned, table)
         for node, planned in zip(context.graph.nodes, plan)
@@ -101,18 +93,18 @@ def judge(context: Context, plan: list[LayerPlan], hardware: Hardware) -> DlaPla
     return DlaPlan(generation, layers, count, _notes(context, layers, count, hardware.platform))
 
 
-def gpu_findings(layer: Layer, table: dict[str, list[Limit]]) -> list[Finding]:
+def gpu_findings(layer: Layer, table: dict[str, list[limits.Limit]]) -> list[Finding]:
     """Limits that send the layer to the GPU; [] if it stays on the DLA."""
     findings, _ = _hold(layer, [*table.get(layer.node.op_type, ()), *table["*"]])
-    return [finding for finding in findings if finding.limit.effect == GPU]
+    return [finding for finding in findings if finding.limit.effect == limits.GPU]
 
 
-def _hold(layer: Layer, limits: Sequence[Limit]) -> tuple[list[Finding], list[str]]:
+def _hold(layer: Layer, asked: Sequence[limits.Limit]) -> tuple[list[Finding], list[str]]:
     node = layer.node
-    if not node.is_standard or node.op_type not in KNOWN:
-        return [Finding(UNKNOWN_OPERATOR, f"{node.domain}::{node.op_type}" if node.domain else node.op_type)], []
+    if not node.is_standard or node.op_type not in limits.KNOWN:
+        return [Finding(limits.UNKNOWN_OPERATOR, f"{node.domain}::{node.op_type}" if node.domain else node.op_type)], []
     findings, unknown = [], []
-    for limit in limits:
+    for limit in asked:
         try:
             found = limit.check(layer)
         except Unknown:
@@ -123,22 +115,22 @@ def _hold(layer: Layer, limits: Sequence[Limit]) -> tuple[list[Finding], list[st
     return findings, unknown
 
 
-def _judge(layer: Layer, planned: LayerPlan, table: dict[str, list[Limit]]) -> Verdict:
+def _judge(layer: Layer, planned: LayerPlan, table: dict[str, list[limits.Limit]]) -> Verdict:
     node = layer.node
     if node.is_op("Shape", "Size", "Constant", "ConstantOfShape", "Range") or not planned.inputs:
-        return Verdict(node.name, node.op_type, FOLDED)
+        return Verdict(node.name, node.op_type, limits.FOLDED)
     findings, unknown = _hold(layer, [*table.get(node.op_type, ()), *table["*"]])
     effects = {finding.limit.effect for finding in findings}
     wants_scale = False
-    verdict: rows.Place = DLA_INT8
-    if GPU in effects:
-        verdict = GPU
+    verdict: rows.Place = limits.DLA_INT8
+    if limits.GPU in effects:
+        verdict = limits.GPU
         wants_scale = bool(planned.missing) and not gpu_findings(dataclasses.replace(layer, fp16=False), table)
     elif planned.missing:
-        verdict = DLA_FP16
-        findings.append(Finding(NO_SCALE, f"'{planned.missing[0]}'"))
-    elif DLA_FP16 in effects or (planned.precision != INT8 and planned.outputs):
-        verdict = DLA_FP16
+        verdict = limits.DLA_FP16
+        findings.append(Finding(limits.NO_SCALE, f"'{planned.missing[0]}'"))
+    elif limits.DLA_FP16 in effects or (planned.precision != INT8 and planned.outputs):
+        verdict = limits.DLA_FP16
     return Verdict(node.name, node.op_type, verdict, tuple(findings), tuple(unknown), wants_scale=wants_scale)
 
 
@@ -149,8 +141,12 @@ def _subgraphs(graph: Graph, layers: list[Verdict]) -> tuple[list[int], int]:
     level that are connected form one subgraph. No subgraph can then depend on itself through the GPU. TensorRT may
     merge less; that it merges no more is inferred.
     """
-    nodes = [node for node, layer in zip(graph.nodes, layers) if layer.verdict != FOLDED]
-    on_dla = {id(node): layer.verdict != GPU for node, layer in zip(graph.nodes, layers) if layer.verdict != FOLDED}
+    nodes = [node for node, layer in zip(graph.nodes, layers) if layer.verdict != limits.FOLDED]
+    on_dla = {
+        id(node): layer.verdict != limits.GPU
+        for node, layer in zip(graph.nodes, layers)
+        if layer.verdict != limits.FOLDED
+    }
     unions: Unions[int] = Unions()
     own_level: dict[int, int] = {}
 
