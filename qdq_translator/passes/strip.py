@@ -19,27 +19,9 @@ from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.weights import Initializer
 from qdq_translator.passes.clamps import is_non_negative, make_clamp
 from qdq_translator.passes.cleanup import remove_dead_nodes
+from qdq_translator.quantizers import parameters, steps
 from qdq_translator.quantizers.activations import SYMMETRICALLY, ActivationQuantizers, Found
 from qdq_translator.quantizers.constants import BakedConstant, Bakery, QuantizedConstant, find_constant_quantizers
-from qdq_translator.quantizers.parameters import (
-    Approximated,
-    cost_of,
-    other_quantized_operators,
-    quantizers_in_bodies,
-    refusal,
-)
-from qdq_translator.quantizers.steps import (
-    Bounds,
-    ClampCodes,
-    Dequantize,
-    Link,
-    Move,
-    Quantize,
-    QuantizedInput,
-    QuantizedOutput,
-    Step,
-    in_series,
-)
 from qdq_translator.scales.network import Network, TrainedWeight
 from qdq_translator.scales.table import Origin
 from qdq_translator.targets.settings import Settings
@@ -58,9 +40,14 @@ def strip(network: Network, settings: Settings) -> None:
     weights, rejected = find_constant_quantizers(
         graph, constants, asymmetric=settings.asymmetric, missing_zero_point=settings.missing_zero_point
     )
-    rejected = [*found.rejected, *rejected, *other_quantized_operators(graph), *quantizers_in_bodies(graph)]
+    rejected = [
+        *found.rejected,
+        *rejected,
+        *parameters.other_quantized_operators(graph),
+        *parameters.quantizers_in_bodies(graph),
+    ]
     if rejected:
-        raise refusal(rejected, found.approximated)
+        raise parameters.refusal(rejected, found.approximated)
     if not found.steps and not weights and not settings.float_model:
         raise UnsupportedQuantizer(
             "The model has no QuantizeLinear or DequantizeLinear node, so there is nothing to translate.",
@@ -83,8 +70,8 @@ def strip(network: Network, settings: Settings) -> None:
             _report_weight(item, result, diagnostics, settings.calibration_type == "max")
             network.trained[name] = TrainedWeight(result.codes, item.node, item.params.per_channel, result.saturated)
     stripper = Stripper(network)
-    steps, series = in_series(graph, found.steps)
-    stripper.apply(steps)
+    settled, series = steps.in_series(graph, found.steps)
+    stripper.apply(settled)
     _report_series(series, stripper, diagnostics)
     kept = settings.asymmetric == "keep"
     _report_approximated([n for n in found.approximated if not (kept and n.asymmetric)], stripper, diagnostics)
@@ -108,7 +95,7 @@ def strip(network: Network, settings: Settings) -> None:
             )
 
 
-def _report_approximated(found: list[Approximated], stripper: Stripper, diagnostics: Diagnostics) -> None:
+def _report_approximated(found: list[parameters.Approximated], stripper: Stripper, diagnostics: Diagnostics) -> None:
     """Report each one, and for zero points, possibly many, one warning with their total cost."""
     for note in found:
         (diagnostics.info if note.asymmetric else diagnostics.warning)(
@@ -118,14 +105,14 @@ def _report_approximated(found: list[Approximated], stripper: Stripper, diagnost
             tensor=stripper.name_now(note.tensor),
             data={"coarser": round(note.coarser, 4)},
         )
-    cost = cost_of(found)
+    cost = parameters.cost_of(found)
     if cost:
         option = next(note.option for note in found if note.asymmetric)
         words = "ranges come from the data, because " if option == "--asymmetric data" else ""
         diagnostics.warning("Q1", f"{option}: {words}{cost}.", hint=f"{SYMMETRICALLY}.")
 
 
-def _report_series(series: list[Link], stripper: Stripper, diagnostics: Diagnostics) -> None:
+def _report_series(series: list[steps.Link], stripper: Stripper, diagnostics: Diagnostics) -> None:
     """Rule Q8, in one line."""
     if not series:
         return
@@ -147,8 +134,8 @@ def _report_series(series: list[Link], stripper: Stripper, diagnostics: Diagnost
 
 def _mixed_readers(graph: Graph, found: Found) -> dict[str, list[str]]:
     """Rule C2: tensors that some consumers read quantized and others, whose names are given, as float."""
-    dequantized = {step.node.outputs[0] for step in found.steps if isinstance(step, Dequantize)}
-    sources = dict.fromkeys(step.source for step in found.steps if isinstance(step, Quantize))
+    dequantized = {step.node.outputs[0] for step in found.steps if isinstance(step, steps.Dequantize)}
+    sources = dict.fromkeys(step.source for step in found.steps if isinstance(step, steps.Quantize))
     mixed = {}
     for source in sources:
         readers = [n.name for n in graph.consumers(source) if not is_quantize(n)] if source not in dequantized else []
@@ -234,17 +221,17 @@ class Stripper:
         self.clamps: list[tuple[Node, str]] = []
         """Each clamp that stays and the quantizer that it came from."""
 
-    def apply(self, steps: list[Step]) -> None:
-        for step in steps:
-            if isinstance(step, Quantize):
+    def apply(self, found: list[steps.Step]) -> None:
+        for step in found:
+            if isinstance(step, steps.Quantize):
                 self._quantize(step)
-            elif isinstance(step, ClampCodes):
+            elif isinstance(step, steps.ClampCodes):
                 self._clamp_codes(step)
-            elif isinstance(step, Move):
+            elif isinstance(step, steps.Move):
                 self._move(step)
-            elif isinstance(step, Dequantize):
+            elif isinstance(step, steps.Dequantize):
                 self._dequantize(step)
-            elif isinstance(step, QuantizedInput):
+            elif isinstance(step, steps.QuantizedInput):
                 self.graph.inputs[step.name].type.tensor_type.elem_type = TensorProto.FLOAT
                 if step.real != np.float32:  # the network behind it has that type (rule F9)
                     self.real[step.name] = self._as_float(step.name, step.real)
@@ -259,7 +246,7 @@ class Stripper:
             name = self.real[name]
         return name
 
-    def _quantize(self, step: Quantize) -> None:
+    def _quantize(self, step: steps.Quantize) -> None:
         node, graph = step.node, self.graph
         source = self.name_now(node.inputs[0])
         graph.remove(node)
@@ -283,14 +270,14 @@ class Stripper:
             self.floats[key] = name
         return self.floats[key]
 
-    def _cuts(self, source: str, clamp: Bounds) -> bool:
+    def _cuts(self, source: str, clamp: steps.Bounds) -> bool:
         """False for a clamp at 0 after a non-negative tensor: the network's Relu is still there."""
         return not (clamp == (0, None) and is_non_negative(self.graph, source))
 
     def _clamp(
         self,
         source: str,
-        clamp: Bounds,
+        clamp: steps.Bounds,
         scale: float,
         quantizer: Node,
         real: np.dtype,
@@ -311,7 +298,7 @@ class Stripper:
         self.scales.observe(name, scale, Origin("Q9", quantizer.name, source, origin.note, origin.grid))
         return name
 
-    def _clamp_codes(self, step: ClampCodes) -> None:
+    def _clamp_codes(self, step: steps.ClampCodes) -> None:
         node, graph = step.node, self.graph
         source = self.name_now(node.inputs[0])
         graph.remove(node)
@@ -319,7 +306,7 @@ class Stripper:
             source = self._clamp(source, step.clamp, step.scale, node, step.real, Origin("Q9"))
         self._replace(node, source, step.scale)
 
-    def _move(self, step: Move) -> None:
+    def _move(self, step: steps.Move) -> None:
         node, graph = step.node, self.graph
         graph.set_inputs(node, [self.name_now(name) for name in node.inputs])
         if node.is_op("Pad"):  # its constant, if it has one, was a code
@@ -333,7 +320,7 @@ class Stripper:
             origin = Origin("Q10", node.name, node.inputs[0], step.codes.note, step.codes.grid)
             self.scales.observe(name, step.scale, origin)
 
-    def _dequantize(self, step: Dequantize) -> None:
+    def _dequantize(self, step: steps.Dequantize) -> None:
         node = step.node
         source = self.name_now(node.inputs[0])
         if step.cast is not None:
@@ -379,7 +366,7 @@ class Stripper:
         self.scales.observe(output, scale, origin)
         del self.real[output]
 
-    def _output(self, step: QuantizedOutput) -> None:
+    def _output(self, step: steps.QuantizedOutput) -> None:
         graph = self.graph
         graph.outputs[step.name].type.tensor_type.elem_type = TensorProto.FLOAT
         producer = graph.producer.get(step.name)

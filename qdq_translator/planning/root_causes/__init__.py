@@ -13,15 +13,7 @@ import dataclasses
 from typing import Callable, Tuple
 
 from qdq_translator.core.formats.report_rows import CauseGroup, RootCause
-from qdq_translator.planning.root_causes.cures import (
-    Needs,
-    RootCauses,
-    add_macs,
-    command_line,
-    everything_on,
-    try_rules,
-    what_if,
-)
+from qdq_translator.planning.root_causes import cures
 from qdq_translator.planning.root_causes.roots import Roots, evidence, what, who, why_not
 from qdq_translator.scales.inference import Context
 from qdq_translator.scales.inference.formulas import inside_normalizations
@@ -34,21 +26,21 @@ _Key = Tuple[str, bool, bool]
 
 def find_root_causes(
     context: Context, plan: list[LayerPlan], users: Callable[[str], str] = lambda tensor: tensor
-) -> RootCauses:
+) -> cures.RootCauses:
     """Reads graph and scales of `context`; changes neither. users: from a tensor to the one of the user's model that cures
     name in its stead."""
     wanted = _missing(plan, context)
     if not wanted:
-        return RootCauses([], [], [])
-    more = everything_on(context)
-    cured, needs = try_rules(context, more)
+        return cures.RootCauses([], [], [])
+    more = cures.everything_on(context)
+    cured, needs = cures.try_rules(context, more)
     root_of = Roots(context, wanted).find()
     causes = _describe(context, plan, root_of, cured, needs, users)
     groups = _group(causes, plan, root_of)
-    return RootCauses(causes, groups, what_if(context, plan, more, needs, wanted, cured), root_of)
+    return cures.RootCauses(causes, groups, cures.what_if(context, plan, more, needs, wanted, cured), root_of)
 
 
-def explain(plan: list[LayerPlan], causes: RootCauses) -> list[LayerPlan]:
+def explain(plan: list[LayerPlan], causes: cures.RootCauses) -> list[LayerPlan]:
     """The plan with cause and cure of every avoidable layer, and the reason completed by them."""
     if not causes.causes:
         return plan
@@ -76,7 +68,7 @@ def _describe(
     plan: list[LayerPlan],
     root_of: dict[str, str],
     cured: dict[str, TensorScale],
-    needs: Needs,
+    needs: cures.Needs,
     users: Callable[[str], str],
 ) -> list[RootCause]:
     graph = context.graph
@@ -105,7 +97,7 @@ def _describe(
         options: tuple[str, ...] = ()
         rule = cured[root].origin.rule if root in cured else ""
         if all(t in cured for t in tensors):
-            options = command_line(flag for t in tensors for flag in needs[t])
+            options = cures.command_line(flag for t in tensors for flag in needs[t])
         why = why_not(root, context, cured, needs)
         cure = f"quantize '{users(root)}' in the model"
         if options:
@@ -131,7 +123,7 @@ def _describe(
                 tuple(follows[root]),
                 tuple(layer.name for layer in alone[root]),
                 tuple(layer.name for layer in shared[root]),
-                add_macs(alone[root]),
+                cures.add_macs(alone[root]),
             )
         )
     causes.sort(key=lambda cause: -(cause.macs or 0))
@@ -152,7 +144,7 @@ def _group(causes: list[RootCause], plan: list[LayerPlan], root_of: dict[str, st
             if len(keys) == 1:
                 own[next(iter(keys))].append(layer)
             spanning.append((keys, layer))
-    order = sorted(members, key=lambda key: (-(add_macs(own[key]) or 0), -len(own[key])))
+    order = sorted(members, key=lambda key: (-(cures.add_macs(own[key]) or 0), -len(own[key])))
     groups, done = [], set()
     for key in order:
         done.add(key)
@@ -163,8 +155,8 @@ def _group(causes: list[RootCause], plan: list[LayerPlan], root_of: dict[str, st
                 tuple(sorted(flags)),
                 tuple(cause.tensor for cause in members[key]),
                 len(own[key]),
-                add_macs(own[key]),
-                add_macs(layer for keys, layer in spanning if keys <= done),
+                cures.add_macs(own[key]),
+                cures.add_macs(layer for keys, layer in spanning if keys <= done),
             )
         )
     return groups

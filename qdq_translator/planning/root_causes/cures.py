@@ -28,8 +28,8 @@ class Flag(NamedTuple):
 Needs = Dict[str, Dict[Flag, None]]
 """Tensor -> the options on the way to its scale, in the order in which they were needed."""
 
-_WITHIN_INPUT_RANGE = tuple(
-    ["Abs", "Elu", "Gelu", "GlobalMaxPool", "LeakyRelu", "Neg", "ReduceMax", "ReduceMin", "ThresholdedRelu"]
+_WITHIN_INPUT_RANGE = (
+    *("Abs", "Elu", "Gelu", "GlobalMaxPool", "LeakyRelu", "Neg", "ReduceMax", "ReduceMin", "ThresholdedRelu"),
 )
 """Operators without a rule whose output stays within the range of their input (with the usual parameters): proposed
 for `--addtl_ops_to_infer_adjacent_scales`."""
