@@ -29,7 +29,7 @@ def optimize(network: Network) -> None:
 
     Raises MissingDependency without the package, UserError if it fails.
     """
-    optimizer, graph = _import(), network.graph
+    (optimizer, surgeon), graph = _import(), network.graph
     held = [
         name
         for node in graph.nodes
@@ -49,7 +49,8 @@ def optimize(network: Network) -> None:
     kept = [v for v in optimized.graph.output if v.name in known]
     del optimized.graph.output[:]
     optimized.graph.output.extend(kept)
-    result = Graph.from_model(_without_leftovers(optimized))
+    # dead nodes and unused initializers go (rule F3), by onnx-graphsurgeon, whose cleanup knows subgraphs
+    result = Graph.from_model(surgeon.export_onnx(surgeon.import_onnx(optimized).cleanup()))
     result.model_metadata, result.doc, result.opsets = graph.model_metadata, graph.doc, graph.opsets
     result.inputs, result.outputs = graph.inputs, graph.outputs
     for node in result.nodes:
@@ -61,15 +62,9 @@ def optimize(network: Network) -> None:
     network.changed()
 
 
-def _without_leftovers(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Dead nodes and unused initializers go (rule F3), by onnx-graphsurgeon, whose cleanup knows subgraphs."""
-    import onnx_graphsurgeon as gs
-
-    return gs.export_onnx(gs.import_onnx(model).cleanup())
-
-
-def _import() -> Any:
+def _import() -> tuple[Any, Any]:
     try:
+        import onnx_graphsurgeon
         import onnxoptimizer
     except ImportError as error:
         raise MissingDependency(
@@ -77,4 +72,4 @@ def _import() -> Any:
             "below on x86-64 Linux only.",
             "Use --graph_optimizer native (the default), which gives equal results.",
         ) from error
-    return onnxoptimizer
+    return onnxoptimizer, onnx_graphsurgeon

@@ -25,6 +25,7 @@ from qdq_translator.ir.types import Dim, TensorTypes
 from qdq_translator.passes import cleanup
 from qdq_translator.scales.network import Network
 from qdq_translator.targets.parser_network import refusal
+from qdq_translator.targets.platforms import tensorrt_version
 from qdq_translator.targets.settings import Settings
 
 TENSORRT_8_OPSET = 17
@@ -65,7 +66,7 @@ def fit_opset(network: Network, settings: Settings) -> None:
 
 
 def opset_is_readable(graph: Graph, settings: Settings) -> bool:
-    return settings.hardware.cache_major != 8 or graph.opset() <= TENSORRT_8_OPSET
+    return tensorrt_version(settings.hardware.cache_number)[0] != 8 or graph.opset() <= TENSORRT_8_OPSET
 
 
 def lower_opset(graph: Graph, types: TensorTypes) -> list[str]:

@@ -91,11 +91,6 @@ class Hardware:
         """(major, minor, patch) of the platform, else by the cache number."""
         return self.platform.tensorrt if self.platform is not None else tensorrt_version(self.cache_number)
 
-    @property
-    def cache_major(self) -> int:
-        """The TensorRT major version that reads the cache."""
-        return tensorrt_version(self.cache_number)[0]
-
 
 _DLA_SW = "DLA-SW version table [documented]"
 _JP61 = "pytorch.org TensorRT JetPack page [documented]"

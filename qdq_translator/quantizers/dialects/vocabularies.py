@@ -54,8 +54,7 @@ def amd(graph: Graph, constants: Constants) -> Callable[[Node], Outcome]:
 
 def _quant(node: Node, constants: Constants) -> Union[FakeQuantizer, str]:
     """QONNX: `Quant(x, scale, zero_point, bit_width)`."""
-    values = [constants.value(node.input(place)) if node.input(place) else None for place in (1, 2, 3)]
-    scale, zero, bits = values
+    scale, zero, bits = (constants.value(node.input(place)) if node.input(place) else None for place in (1, 2, 3))
     if scale is None or zero is None or bits is None:
         return "has a scale, zero point or bit width that is not constant"
     width = np.unique(bits)
@@ -68,15 +67,10 @@ def _quant(node: Node, constants: Constants) -> Union[FakeQuantizer, str]:
     if points.size != 1 or float(points[0]) != round(float(points[0])):
         return "has zero points that differ between channels or are no integers"
     low, high = bit_range(int(width[0]), bool(node.get("signed", 1)), bool(node.get("narrow", 0)))
-    point = int(points[0])
-    return _quantizer(node, scale, low - point, high - point)
-
-
-def _quantizer(node: Node, scale: np.ndarray, low: int, high: int) -> Union[FakeQuantizer, str]:
-    shape = channels(scale)
+    point, shape = int(points[0]), channels(scale)
     if shape is None:
         return f"has scales of shape {list(scale.shape)}, in blocks"
-    return FakeQuantizer(node.inputs[0], node.outputs[0], shape[0], low, high, shape[1], node)
+    return FakeQuantizer(node.inputs[0], node.outputs[0], shape[0], low - point, high - point, shape[1], node)
 
 
 def _mct_symmetric(node: Node, constants: Constants) -> Union[FakeQuantizer, str]:
@@ -118,9 +112,8 @@ def _mct_value(node: Node, constants: Constants, key: str, place: int) -> Option
 
 
 def _mct_quantizer(node: Node, scale: np.ndarray, low: int, high: int) -> Union[FakeQuantizer, str]:
-    values, axis = (
-        (scale.reshape(()), None) if scale.size == 1 else (scale.reshape(-1), int(node.get("channel_axis", 0)))
-    )
+    axis = None if scale.size == 1 else int(node.get("channel_axis", 0))
+    values = scale.reshape(() if axis is None else -1)
     return FakeQuantizer(node.inputs[0], node.outputs[0], values, low, high, axis, node)
 
 
