@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from qdq_translator import TranslateOptions, Translation
 from qdq_translator.core.errors import ModelError, UsageError, UserError
 from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.operators import is_non_negative
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.passes.clamps import is_non_negative
 from qdq_translator.passes.opset import lower_opset
 from qdq_translator.targets.platforms import PLATFORMS, cache_version, find_platform, tensorrt_version
 from qdq_translator.workflows.translator import translate

@@ -12,7 +12,7 @@ from typing import Callable, Generic, Hashable, Iterable, Iterator, Optional, Se
 
 import numpy as np
 
-from qdq_translator.ir.graph import Node
+from qdq_translator.ir.graph import Graph, Node
 
 Size = TypeVar("Size")
 LookUp = Callable[[str], Optional[np.ndarray]]
@@ -421,6 +421,57 @@ def has_one_scale(node: Node, index: int, rank: int, data_rank: Optional[int]) -
     if not node.is_op(*DENSE) or index not in WEIGHT_INPUTS[node.op_type]:
         return False
     return index == 0 or rank != 2 or (node.op_type == "MatMul" and data_rank != 2)
+
+
+# ---------------------------------------------------------------- signs
+
+_NON_NEGATIVE = (
+    *("Relu", "Sigmoid", "Softmax", "Abs", "Exp", "Sqrt", "HardSigmoid", "Softplus"),
+    *("ReduceSumSquare", "ReduceL2"),
+)
+_KEEPS_SIGN = (
+    *(*REARRANGES, *PARTS, *POOLING, *SPATIAL_MEANS),
+    *("GlobalMaxPool", "ReduceMax", "ReduceSum", "Dropout", "Expand", "Tile", "Cast"),
+)
+_KEEPS_SIGN_OF_ALL = ("Add", "Mul", "Concat", "Max", "Sum")
+
+
+def is_non_negative(graph: Graph, name: str) -> bool:
+    """True if no input of the network can make the tensor negative. Searches back through a bounded number of nodes."""
+    stack, seen = [name], set()
+    while stack:
+        tensor = stack.pop()
+        if tensor in seen:
+            continue
+        seen.add(tensor)
+        if len(seen) > 64:
+            return False
+        node = graph.producer.get(tensor)
+        if node is None or not node.is_standard or node.is_op("Constant"):
+            values = graph.array(tensor)
+            if values is None or values.dtype.kind not in "fiu" or (values.size and values.min() < 0):
+                return False
+            continue
+        if node.op_type in _NON_NEGATIVE:
+            continue
+        if node.op_type == "Clip":
+            low, high = clip_bounds(node, graph.array)
+            if high is None or high < 0:
+                return False
+            if low is None or low < 0:
+                stack.append(node.inputs[0])
+        elif node.op_type == "Pad":
+            value = pad_value(node, graph.array)
+            if mode(node) == "constant" and (value is None or value < 0):
+                return False
+            stack.append(node.inputs[0])
+        elif node.op_type in _KEEPS_SIGN or (node.op_type == "Resize" and mode(node) in ("nearest", "linear")):
+            stack.append(node.inputs[0])
+        elif node.op_type in _KEEPS_SIGN_OF_ALL:
+            stack.extend(node.inputs)
+        else:
+            return False
+    return True
 
 
 # ---------------------------------------------------------------- sets and orders

@@ -48,7 +48,7 @@ def shown_domain(node: Node) -> str:
 
 def complete_shapes(graph: Graph, values: dict[str, ValueInfoProto], declared: Mapping[str, ValueInfoProto]) -> None:
     """Fills unknown sizes of node outputs into `values`, tensor name -> known sizes. `declared`: shapes in the file, for
-    fsizes that do not follow from the inputs."""
+    sizes that do not follow from the inputs."""
     if all(_is_static(values.get(name)) for node in graph.nodes for name in node.outputs if name):
         return
     _Completion(graph, values, declared).run()

@@ -71,7 +71,7 @@ class TensorTypes:
 
     def contradictions(self) -> dict[str, tuple[tuple[Dim, ...], tuple[Dim, ...]]]:
         """Tensors whose rank or sizes in the file contradict inference: the declared and the inferred
-        fshape."""
+        shape."""
         found = {}
         for name, value in self._declared.items():
             declared, shape = _form(value)[1], self.shape(name)

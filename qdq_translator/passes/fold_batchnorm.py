@@ -19,9 +19,8 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.operators import WEIGHTED, coefficients, epsilon, output_channels
+from qdq_translator.ir.operators import WEIGHTED, coefficients, epsilon, is_non_negative, output_channels
 from qdq_translator.ir.weights import as_weight
-from qdq_translator.passes.clamps import is_non_negative
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import ScaleTable
 

@@ -16,8 +16,8 @@ from qdq_translator.core.errors import UnsupportedQuantizer
 from qdq_translator.core.words import counted, others
 from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.operators import is_non_negative
 from qdq_translator.ir.weights import Initializer
-from qdq_translator.passes.clamps import is_non_negative, make_clamp
 from qdq_translator.passes.cleanup import remove_dead_nodes
 from qdq_translator.quantizers import parameters, steps
 from qdq_translator.quantizers.activations import SYMMETRICALLY, ActivationQuantizers, Found
@@ -289,7 +289,7 @@ class Stripper:
             graph = self.graph
             name = graph.unique_name(f"{source}_clamp")
             node_name = graph.node_name(f"{quantizer.name or source}_clamp")
-            node = make_clamp(graph, source, name, clamp, node_name, real)
+            node = _clamp_node(graph, source, name, clamp, node_name, real)
             producer = graph.producer.get(source)
             graph.insert_after(node, producer)
             self.clamped[key] = name
@@ -375,6 +375,19 @@ class Stripper:
             graph.rename_output(producer, step.name, inside)
             cast = Node("Cast", [inside], [step.name], graph.node_name(f"{inside}_cast"), to=TensorProto.FLOAT)
             graph.insert_after(cast, producer)
+
+
+def _clamp_node(graph: Graph, source: str, output: str, clamp: steps.Bounds, name: str, real: np.dtype) -> Node:
+    """Relu for [0, inf), else Clip with initializers of type `real` as bounds."""
+    if clamp == (0.0, None):
+        return Node("Relu", [source], [output], name)
+    bounds = [
+        "" if bound is None else graph.add_initializer(graph.unique_name(f"{output}_{which}"), np.asarray(bound, real))
+        for which, bound in zip(("min", "max"), clamp)
+    ]
+    if not bounds[1]:
+        bounds.pop()
+    return Node("Clip", [source, *bounds], [output], name)
 
 
 def _element(real: np.dtype) -> int:

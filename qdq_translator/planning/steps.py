@@ -19,8 +19,8 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
+from qdq_translator.ir.operators import is_non_negative
 from qdq_translator.ir.qparams import INT8_MAX
-from qdq_translator.passes.clamps import is_non_negative
 from qdq_translator.scales.inference import Context
 from qdq_translator.scales.network import Applied
 
