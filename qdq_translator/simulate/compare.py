@@ -9,7 +9,7 @@ import hashlib
 import io
 import os
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 import numpy as np
 import onnx
@@ -72,12 +72,7 @@ def compare_outputs(
     inputs, names = ([v.name for v in ends] for ends in (simulated.model.graph.input, simulated.model.graph.output))
     stages = {EXPLICIT: setup.reference, SIMULATED: simulated.model}
     same_inputs(inputs, explicit.graph.inputs, EXPLICIT)
-    if set(names) != set(explicit.graph.outputs):
-        raise UserError(
-            f"The explicit model has the outputs {', '.join(explicit.graph.outputs)}; "
-            f"the translation has {', '.join(names)}.",
-            "Give the model that the translation was made from.",
-        )
+    _same_outputs(explicit.graph.outputs, names)
     pairs = [(EXPLICIT, SIMULATED)]
     rename: dict[str, str] = {}
     if setup.float_model is not None:
@@ -201,6 +196,14 @@ def _add(row: Comparison, a: np.ndarray, b: np.ndarray, name: str, stage_a: str,
             "They do not belong together; check which models were given.",
         )
     row.add(a, b)
+
+
+def _same_outputs(given: Iterable[str], wanted: Sequence[str]) -> None:
+    if set(given) != set(wanted):
+        raise UserError(
+            f"The explicit model has the outputs {', '.join(given)}; the translation has {', '.join(wanted)}.",
+            "Give the model that the translation was made from.",
+        )
 
 
 def _match_outputs(given: list[str], wanted: list[str]) -> dict[str, str]:

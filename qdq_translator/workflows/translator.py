@@ -167,8 +167,7 @@ def _conclude(
     tried: Optional[_Tried] = None,
     may_try: bool = False,
 ) -> Translation:
-    """Build the value from the decision: names that TensorRT generates, causes, weights, messages. tried: effect of
-    other options, if to be examined (may_try: also with every scale)."""
+    """Build the value from the decision. tried: other options, if to be examined (may_try: also with every scale)."""
     graph, types, context = network.graph, network.types, decision.context
     scales, dla, costs, rewrites = context.scales, decision.dla, decision.costs, decision.rewrites
     automatic, plan = _automatic(network, decision, options, settings, diagnostics)
