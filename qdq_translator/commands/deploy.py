@@ -5,7 +5,9 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any, Dict
 
+from qdq_translator.core.words import counted
 from qdq_translator.core.workflow_options import DeployOptions
+from qdq_translator.output.report.model import DEVICES
 
 if TYPE_CHECKING:
     from qdq_translator.workflows.deployment import Deployed
@@ -56,7 +58,8 @@ def _draw(summary: Dict[str, Any]) -> None:
     share = f"{100 * macs['int8'] / macs['total']:.1f}% of MACs in INT8" if macs["total"] else "share of INT8 unknown"
     print(f"{summary['network']} -> {summary['folder']}\n plan        {share}")
     if summary["dla"]:
-        print(" DLA         " + ", ".join(f"{count} layers {key}" for key, count in summary["dla"].items() if count))
+        layers = (f"{DEVICES[key][1]}: {counted(count, 'layer')}" for key, count in summary["dla"].items() if count)
+        print(" layers      " + "; ".join(layers))
     if summary["milliseconds"]:
         print(f" estimate    {summary['milliseconds']:.2f} ms on the DLA")
     if summary["verdict"]:

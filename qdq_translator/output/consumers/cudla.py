@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qdq_translator.core.words import others
 from qdq_translator.output import buffers
 from qdq_translator.output.consumers import Bundle, trtexec
 from qdq_translator.output.emit.trtexec.request import BuildRequest, direct_format
@@ -18,7 +19,8 @@ def refuse(bundle: Bundle) -> str:
     if not bundle.on_dla:
         return f"{bundle.platform.name} has no DLA, or the target is its GPU"
     if bundle.loadable is None:
-        return "layers of it run on the GPU, and no part without them was cut off"
+        gpu = sorted(bundle.gpu_layers)
+        return f"layer '{gpu[0]}'{others(gpu)} runs on the GPU, and no part without GPU layers was cut off"
     ends = (*bundle.loadable.inputs, *bundle.loadable.outputs)
     wrong = [end for end in ends if not 2 <= len(end.shape) <= 4]
     return f"'{wrong[0].name}' has {len(wrong[0].shape)} dimensions" if wrong else ""
