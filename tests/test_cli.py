@@ -299,7 +299,9 @@ def test_a_gpu_as_target_starts_without_the_rooms_of_the_dla(model: Path, tmp_pa
         "targets.cost.estimate",
         "planning.cost_summary",
         "planning.what_if",
-        "simulate",
+        "simulate.run",
+        "simulate.implicit",
+        "simulate.calibration",
     )
     probe = (
         "import sys; from qdq_translator.cli import main_translate; status = main_translate(sys.argv[1:]); "
