@@ -344,32 +344,58 @@ class Planned:
 
 
 def planned_precision(before: Translated, after: Translated, samples: Iterable[dict[str, np.ndarray]]) -> Planned:
-    """Outputs have the same names; their shapes may differ, not the order of their values."""
-    networks = [ImplicitNetwork.of(made) for made in (before, after)]
-    sides = [simulate(network, SimulationOptions(sigmoid_fp16=bool(network.on_dla))) for network in networks]
-    held = [side.placement.held for side in sides]
+    """Outputs have the same names; their shapes may differ, not the order of their values. INT8 values are those of the
+    first `_WHOLE` samples. One network is in memory at a time."""
+    feeds = list(samples)
     made = {name for node in after.model.graph.node for name in node.output}
-    names = [name for name, scale in held[0].items() if name in made and held[1].get(name) == scale]
-    reference = Session(after.model, "float")
-    hidden = [name for name in names if name not in reference.outputs]
-    fetched = [[*reference.outputs, *dict.fromkeys(side.read[name] for name in hidden)] for side in sides]
-    sessions = [Session(side.model, "planned", tensors) for side, tensors in zip(sides, fetched)]
-    rows: list[dict[str, Comparison]] = [{}, {}]
-    equal, total, different = 0, 0, set()
-    for feed in samples:
-        wanted, *runs = (session.run(feed) for session in (reference, *sessions))
-        for name, values in wanted.items():
-            for row, run in zip(rows, runs):
-                row.setdefault(name, Comparison()).add(values, run[name].reshape(values.shape))
-        for name in names:
-            one, other = (run[side.read[name]].reshape(-1) for run, side in zip(runs, sides))
-            if one.size == other.size:
-                same = int(np.count_nonzero(np.abs(one - other) < held[0][name] / 2))
-                equal, total = equal + same, total + one.size
-                different |= {name} if same < one.size else set()
-    worst = [min(row.sqnr_db for row in side.values()) for side in rows]
+    session = Session(after.model, "float")
+    wanted = [session.run(feed) for feed in feeds]
+    del session
+    one, other = (_rounded(translated, feeds, wanted, made) for translated in (before, after))
+    names = [name for name, scale in one.held.items() if other.held.get(name) == scale]
+    pairs = [
+        (name, one.values[name, run], other.values[name, run])
+        for name in names
+        for run in range(len(feeds[:_WHOLE]))
+        if one.values[name, run].size == other.values[name, run].size
+    ]
+    same = [int(np.count_nonzero(a == b)) for _, a, b in pairs]
+    different = {name for (name, a, _), count in zip(pairs, same) if count < a.size}
+    total = sum(a.size for _, a, _ in pairs)
     first = next((name for name in names if name in different), "")
-    return Planned(worst[0], worst[1], len(names), equal / total if total else 1.0, first)
+    return Planned(one.worst, other.worst, len(names), sum(same) / total if total else 1.0, first)
+
+
+@dataclass(frozen=True)
+class _Rounded:
+    """A simulated network. held: tensor -> scale. values: (tensor, sample) -> INT8 values. worst: SQNR of an output, dB."""
+
+    held: dict[str, float]
+    values: dict[tuple[str, int], np.ndarray]
+    worst: float
+
+
+def _rounded(
+    translated: Translated,
+    feeds: Sequence[dict[str, np.ndarray]],
+    wanted: Sequence[dict[str, np.ndarray]],
+    made: set[str],
+) -> _Rounded:
+    """wanted: outputs of the float network. made: tensors that both networks may have."""
+    network = ImplicitNetwork.of(translated)
+    side = simulate(network, SimulationOptions(sigmoid_fp16=bool(network.on_dla)))
+    held = {name: scale for name, scale in side.placement.held.items() if name in made}
+    session = Session(side.model, "planned", list(dict.fromkeys((*wanted[0], *(side.read[name] for name in held)))))
+    rows = {name: Comparison() for name in wanted[0]}
+    values = {}
+    for index, (feed, outputs) in enumerate(zip(feeds, wanted)):
+        run = session.run(feed)
+        for name, reference in outputs.items():
+            rows[name].add(reference, run[name].reshape(reference.shape))
+        if index < _WHOLE:
+            rounded = {name: np.rint(run[side.read[name]].reshape(-1) / scale) for name, scale in held.items()}
+            values.update({(name, index): codes.astype(np.int8) for name, codes in rounded.items()})
+    return _Rounded(held, values, min(row.sqnr_db for row in rows.values()))
 
 
 # ---------------------------------------------------------------- sizes

@@ -52,7 +52,7 @@ BRIEF_RUNS = 4
 def float_twin(explicit: ExplicitNetwork) -> onnx.ModelProto:
     """The explicit model, less the rounding of activations; quantized graph inputs and outputs become float32."""
     model = folded(explicit.model)
-    graph = Graph.from_model(copy_model(model))
+    graph = Graph.from_model(copy_model(model) if model is explicit.model else model)
     constants = Constants(graph)
     varying = set(graph.inputs)
     codes: dict[str, QuantParams] = {}

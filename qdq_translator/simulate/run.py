@@ -58,6 +58,7 @@ class Session:
         options = runtime.SessionOptions()
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4
+        options.enable_cpu_mem_arena = False  # it grows by powers of two and keeps what it has
         if one_thread:
             options.intra_op_num_threads = 1
         else:

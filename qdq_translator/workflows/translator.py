@@ -255,49 +255,48 @@ def _earned(
     """As `_read`, without the rewrites that lose too much precision (rule F12) or make the network slower by the
     estimate (rule R1). A Clip whose bounds the calibration data do not reach is removed instead of rewritten (rule
     F12)."""
-    read = _proved if settings.prove else _read
     said = Diagnostics()
-    network, source, name = read(model, settings, said)
+    network, source, name = _read(model, settings, said)
     if settings.calibration and any(op == "Clip" for one in network.applied for _, op in one.before):
         settings, said = dataclasses.replace(settings, reach=_reach(model, settings, where)), Diagnostics()
-        network, *_ = read(model, settings, said)
+        network, *_ = _read(model, settings, said)
     if settings.hardware.generation and settings.rewrites in ("on", "approximate"):
         from qdq_translator.planning import earned
 
         lossy, slow = earned.suspects(network, settings)
         if lossy:
             settings, said = dataclasses.replace(settings, refuted=lossy), Diagnostics()
-            network, *_ = read(model, settings, said)
+            network, *_ = _read(model, settings, said)
             earned.report_left_out(lossy, said)
             _, slow = earned.suspects(network, settings)
         if slow:
             first = best = earned.outcome(network, settings)
+            base = settings
             trials = [slow, *({rule: slow[rule]} for rule in slow if len(slow) > 1)]
             for found in trials:
                 refuted, own = earned.together(lossy, found), Diagnostics()
-                without = dataclasses.replace(settings, refuted=refuted)
-                other, *_ = read(model, without, own)
+                without = dataclasses.replace(base, refuted=refuted)
+                other, *_ = _read(model, without, own)
                 time, (_, more) = earned.outcome(other, without), earned.suspects(other, without)
                 if found is slow and more:  # another rule takes what this one leaves
                     trials.append(earned.together(slow, more))
                 if time.total is not None and (time.total < best.least or time.total == first.least == best.least):
                     earned.report_left_out(found, own, (first, time))
-                    network, said, best = other, own, time
+                    network, said, best, settings = other, own, time, without
+    if settings.prove:
+        network, said = _proved(model, settings, network, said)
     diagnostics.extend(said)
     network.diagnostics = diagnostics
     return network, source, name
 
 
-def _proved(model: Model, settings: Settings, diagnostics: Diagnostics) -> tuple[Network, Source, str]:
-    """As `_read`, without the rewrites that are not seen to be the same function in ONNX Runtime (`--prove`)."""
+def _proved(model: Model, settings: Settings, network: Network, said: Diagnostics) -> tuple[Network, Diagnostics]:
+    """The network and its messages without the rewrites that are not seen to be the same function in ONNX Runtime (`--prove`)."""
     from qdq_translator.simulate.prove import SAMPLES, prove
 
     refuted = {rule: dict(nodes) for rule, nodes in settings.refuted.items()}
     messages = Diagnostics()
     while True:
-        own = Diagnostics()
-        settings = dataclasses.replace(settings, refuted=dict(refuted))
-        network, source, name = _read(model, settings, own)
         scales = {tensor: scale.value for tensor, scale in network.scales.items()}
         found = prove(network.stages, settings.input_shapes, scales)
         if not found:
@@ -314,18 +313,19 @@ def _proved(model: Model, settings: Settings, diagnostics: Diagnostics) -> tuple
                 hint="The layer stays as it was.",
                 data={"nodes": list(row.nodes)},
             )
-    diagnostics.extend((*own, *messages))
-    network.diagnostics = diagnostics
+        settings, said = dataclasses.replace(settings, refuted=dict(refuted)), Diagnostics()
+        network, *_ = _read(model, settings, said)
+    said.extend(messages)
     count = sum(len(stage.applied) for stage in network.stages)
     network.stages.clear()
-    diagnostics.info(
+    said.info(
         "D0",
         f"--prove: ONNX Runtime computes the same with each of {count} rewrites and without it, for {SAMPLES} inputs "
         "a rewrite.",
     )
     if settings.rewrites != "approximate" and not any(node.is_op(*RANDOM, "Dropout") for node in network.graph.nodes):
-        _prove_whole(model, network, settings, diagnostics)
-    return network, source, name
+        _prove_whole(model, network, settings, said)
+    return network, said
 
 
 def _prove_whole(model: Model, network: Network, settings: Settings, diagnostics: Diagnostics) -> None:
