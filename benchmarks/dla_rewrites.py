@@ -51,10 +51,10 @@ OPTIONS = TranslateOptions(
     unify_scales="max",
 )
 HEAD = (
-    "| network | layers for the GPU | DLA subgraphs | DLA/GPU transitions | estimated ms of the DLA's layers | largest "
-    "difference in float | equal codes | equal to the Q/DQ model's | first unequal tensor, by codes at most | what is left for "
+    "| network | layers for the GPU | DLA subgraphs | DLA/GPU transitions | estimated ms of the DLA's layers | ms with "
+    "GPU layers and transitions | largest difference in float | equal codes | equal to the Q/DQ model's | first unequal tensor, by codes at most | what is left for "
     "the GPU, and why |\n"
-    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |\n"
+    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |\n"
 )
 
 
@@ -117,7 +117,7 @@ def row(name: str, path: Path, before: Translation, after: Translation) -> str:
     codes = codes_of(path, before, after)
     first = "" if codes.first is None else f"`{codes.first}` by {codes.most}"
     return (
-        f"| {name} | {gpu} | {' | '.join(pairs)} | {_times(before, after)} | {difference(before, after):.1e} | "
+        f"| {name} | {gpu} | {' | '.join(pairs)} | {_times(before, after)} | {_totals(before, after)} | {difference(before, after):.1e} | "
         f"{codes.equal:.2f}% in {codes.tensors} tensors | {codes.before:.1f}% → {codes.after:.1f}% | {first} | "
         f"{_left(left, len(after.dla.fallbacks) - len(left))} |\n"
     )
@@ -140,6 +140,12 @@ def _times(before: Translation, after: Translation) -> str:
     if was is None or now is None or new is None:
         return "?"
     return f"{was:.2f} → {now:.2f}" + (f" ({new:.2f} new)" if new >= 0.005 else "")
+
+
+def _totals(before: Translation, after: Translation) -> str:
+    """Of the network with its tail: DLA layers, MACs of GPU layers, transitions."""
+    costs = [done.report["cost"]["total_milliseconds"] for done in (before, after)]
+    return " → ".join("?" if cost is None else f"{cost:.2f}" for cost in costs)
 
 
 def _left(layers: list[Verdict], tail_layers: int) -> str:
