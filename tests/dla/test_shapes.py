@@ -78,7 +78,7 @@ def test_sizes_computed_in_float() -> None:
     )
     found = same(graph("float[1,2,3,4] x", "float[1,2,h,w] y", body, k=np.float32(2)), bits=True)
     assert found.ops == ["Resize"]
-    assert found.rules[-1] == "D12"
+    assert found.rules[-1] == "D23"
 
 
 @covers(1)

@@ -139,7 +139,7 @@ def _factors(reach: Optional[np.ndarray], strength: float) -> Optional[np.ndarra
     """(C,) float32, at least 1."""
     if reach is None or not reach.max(initial=0) > 0:
         return None
-    ratio = np.where(reach > 0, reach.max() / np.maximum(reach, np.finfo(np.float32).tiny), 1.0)
+    ratio = reach.max() / np.where(reach > 0, reach, reach.max()).astype(np.float64)
     exponent = np.floor(np.log2(np.minimum(ratio**strength, LARGEST)))
     return np.exp2(exponent).astype(np.float32)
 
