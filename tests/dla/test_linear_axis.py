@@ -407,7 +407,7 @@ def test_not_below_opset_11() -> None:
     assert "Resize" not in same(line).ops
 
 
-@covers("what changes nothing")
+@covers("operators that change nothing")
 def test_padding_by_nothing_is_left_whatever_comes_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule D9 makes a Scale of it; without that rule it stays, and those behind it are still looked at."""
     monkeypatch.setattr(dla, "RULES", (linear_axis,))

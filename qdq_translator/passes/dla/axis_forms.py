@@ -16,7 +16,7 @@ from qdq_translator.passes.editor import Image
 from qdq_translator.targets.cost.model import Surface, Work
 
 _LARGEST = {"nearest": 32, "linear": 4}
-"""Factors of a Resize that the DLA has (limit R2)."""
+"""Largest factors of a Resize on the DLA (limit R2)."""
 _MODES = {"nearest": ("asymmetric", "floor"), "linear": ("half_pixel", "round_prefer_floor")}
 
 
@@ -48,10 +48,10 @@ class Window(NamedTuple):
 
 
 def layers(rewriter: Rewriter, node: Node, image: Image, matrices: Matrices) -> list[Node]:
-    """Layers from the input of `node`, an `image`, to its output; the last one has its name. [] if the matrices change nothing.
+    """Layers from the input of `node`, whose shape is `image`, to its output; the last one has its name. [] if the matrices change nothing.
 
-    The form along H and W is a Resize that the DLA has or, of depthwise Convs and of 1x1 Convs between Transposes, that with the
-    shortest estimate.
+    The form along H and W is a Resize that the DLA supports, or else the faster by estimate of depthwise Convs and of 1x1 Convs
+    between Transposes.
     """
     steps: list[Step] = []
     sizes: Sequence[int] = image[1:]
@@ -105,7 +105,7 @@ def _is_identity(matrix: np.ndarray) -> bool:
 
 
 def _resizes(rewriter: Rewriter, matrices: Matrices, sizes: Sequence[int]) -> list[Step]:
-    """[] if the DLA has no such Resize."""
+    """[] if no Resize that the DLA supports does the same."""
     shapes = [matrices[axis][0].shape if axis in matrices else (1, 1) for axis in (2, 3)]
     by = [made // size for made, size in shapes]
     if rewriter.graph.opset() < 11 or any(bias is not None for _, bias in matrices.values()):
@@ -184,7 +184,7 @@ def window(matrix: np.ndarray) -> Optional[Window]:
 
 
 def shift(before: int, behind: int) -> Window:
-    """Of so many zeros on either side."""
+    """Zeros before and behind the values: padding as a depthwise Conv."""
     return Window(np.eye(1, before + behind + 1, behind)[0], before + behind)
 
 
