@@ -1,15 +1,15 @@
 """`--equalize`: rescale channels of a float network so that one INT8 scale fits all of them.
 
 A tensor's scale is set by its largest channel; smaller channels lose resolution accordingly. A factor f of a channel
-passes through Relu, LeakyRelu, PRelu, MaxPool, spatial means and Adds unchanged (they are homogeneous of degree 1 in
-each channel), so multiplying the weights and the bias that make a channel by f and dividing the weights that read it by
+passes through Relu, LeakyRelu, PRelu, MaxPool, spatial means, Resize, Add and Concat unchanged (they are homogeneous of
+degree 1 in each channel), so multiplying the weights and the bias that make a channel by f and dividing the weights that read it by
 f preserves the function (cross-layer equalization: M. Nagel et al., Data-Free Quantization Through Weight Equalization
 and Bias Correction, ICCV 2019). A depthwise Conv both reads and makes a channel: its tensors have separate factors.
 Factors are powers of two, so that the float network changes by no more than the order of a sum.
 
-- A set of tensors with common factors is rescaled only if every tensor in it is made by a Conv, ConvTranspose or a
-  layer of the list above, and read by a Conv or such a layer. Anything else (a graph output, Clip with a bound,
-  Sigmoid, Concat) leaves its set unchanged.
+- Tensors that such layers join are a set. It is rescaled only if every tensor in it is made by a Conv, ConvTranspose, Gemm or
+  a layer of the list above, and read by one. Anything else (a graph output, Clip with a bound, Sigmoid) leaves its set
+  unchanged. Channels that a layer joins have one factor.
 - f = (largest channel / channel) ** strength, rounded down to a power of two, at most LARGEST. Channels of zeros keep
   factor 1.
 - The strength is the one with the least loss on samples not used for the ranges; 0 (no change) is among the choices.
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import List, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.workers.packing import pack
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.operators import Unions
+from qdq_translator.ir.operators import RESIZES, VIEWS, Unions, axis, crops
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.simulate.account import Judge
@@ -41,7 +41,7 @@ RULE = "K1"
 STRENGTHS = (0.0, 0.5, 0.75, 1.0)
 LARGEST = 64.0
 MOST_RUNS = 32
-LEAST_DB = 0.1
+LEAST_DB = 0.3
 """Gain on held-out samples below which nothing is changed."""
 _HOMOGENEOUS = (
     "Relu",
@@ -53,7 +53,10 @@ _HOMOGENEOUS = (
     "GlobalMaxPool",
     "Add",
     "Identity",
+    *RESIZES,
 )
+Places = Dict[str, np.ndarray]
+"""Tensor of a set -> the place of each of its channels among the factors of the set."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,13 @@ def equalize(
     key = f"equalize {pack(graph.to_model()).digest} {samples.digest}"
     factors, found = where.engine.remembered(key, lambda: _choose(graph, types, sets, samples, progress, where))
     _apply(graph, sets, factors)
-    changed = [name for names, row in zip(sets, factors) if row is not None and (row != 1).any() for name in names]
+    changed = [
+        name
+        for places, row in zip(sets, factors)
+        if row is not None
+        for name in places
+        if (row[places[name]] != 1).any()
+    ]
     return dataclasses.replace(found, tensors=tuple(changed))
 
 
@@ -94,7 +103,7 @@ _Factors = List[Optional[np.ndarray]]
 def _choose(
     graph: Graph,
     types: TensorTypes,
-    sets: Sequence[Sequence[str]],
+    sets: Sequence[Places],
     samples: Samples,
     progress: Progress,
     where: Evaluation,
@@ -102,14 +111,10 @@ def _choose(
     """Factors of each set (None for an unchanged set), and their gain."""
     fit = samples.chosen(list(range(0, samples.runs, 2)))
     held_out = samples.chosen(list(range(1, samples.runs, 2)) or [0])
-    members = [name for names in sets for name in names]
+    members = [name for places in sets for name in places]
     observed = observe(graph, types, {}, members, fit, progress, by_channel=True, where=where).histograms
-    reach: _Factors = []
-    for names in sets:
-        channels = [observed[name].channels for name in names if name in observed]
-        known = [values for values in channels if values is not None and np.isfinite(values).all()]
-        alike = len(known) == len(names) and len({values.shape for values in known}) == 1
-        reach.append(np.max(known, axis=0) if alike else None)
+    channels = {name: row.channels for name, row in observed.items()}
+    reach = [_reach(places, channels) for places in sets]
     judge: Optional[Judge] = None
     found: list[tuple[float, float]] = []
     for strength in STRENGTHS:
@@ -135,6 +140,17 @@ def _calibrated(graph: Graph, types: TensorTypes, samples: Samples, where: Evalu
     return ImplicitNetwork(graph.to_model(), scales, {}, frozenset())
 
 
+def _reach(places: Places, channels: Mapping[str, Optional[np.ndarray]]) -> Optional[np.ndarray]:
+    """The largest magnitude at each place; None if that of a tensor is not known or not finite."""
+    largest = np.zeros(1 + max(int(own.max()) for own in places.values()), np.float32)
+    for name, own in places.items():
+        seen = channels.get(name)
+        if seen is None or seen.shape != own.shape or not np.isfinite(seen).all():
+            return None
+        np.maximum.at(largest, own, seen)
+    return largest
+
+
 def _factors(reach: Optional[np.ndarray], strength: float) -> Optional[np.ndarray]:
     """(C,) float32, at least 1."""
     if reach is None or not reach.max(initial=0) > 0:
@@ -147,62 +163,101 @@ def _factors(reach: Optional[np.ndarray], strength: float) -> Optional[np.ndarra
 # ---------------------------------------------------------------- the graph
 
 
-def equal_sets(graph: Graph, types: TensorTypes) -> list[list[str]]:
-    """Tensors whose channels must have common factors, of those that can be rescaled, in graph order."""
+def equal_sets(graph: Graph, types: TensorTypes) -> list[Places]:
+    """Sets of tensors that can be rescaled, in graph order."""
     unions: Unions[str] = Unions()
     fixed: set[str] = set()
+    joins: list[tuple[str, str, int, int]] = []
     names = [name for name in graph.tensors() if types.is_float(name) and not graph.is_constant(name)]
     for node in graph.nodes:
-        inputs = [name for name in node.reads() if name and not graph.is_constant(name)]
-        outputs = [name for name in node.outputs if name]
-        if _is_homogeneous(node, graph, types):
-            for name in (*inputs[1:], *outputs):
-                unions.join(inputs[0], name)
-        elif _is_product(node, graph):
-            continue
-        else:
-            fixed.update((*inputs, *outputs))
-    fixed.update((*graph.inputs, *graph.outputs))
+        found = _joins(node, graph, types)
+        joins += found
+        for name, other, _, _ in found:
+            unions.join(name, other)
+        if not found and not _is_product(node, graph):
+            fixed.update(name for name in (*node.reads(), *node.outputs) if name)
+    fixed.update((*graph.inputs, *graph.outputs), (name for name in names if not _channels(name, types)))
     roots = {unions.root(name) for name in fixed}
+    equal: Unions[tuple[str, int]] = Unions()
+    for name, other, begin, count in joins:
+        for channel in range(count) if unions.root(name) not in roots else ():
+            equal.join((name, channel), (other, begin + channel))
     sets: dict[str, list[str]] = {}
     for name in names:
         if unions.root(name) not in roots:
             sets.setdefault(unions.root(name), []).append(name)
-    return list(sets.values())
+    result = []
+    for members in sets.values():
+        place: dict[tuple[str, int], int] = {}
+        roots_of = {name: [equal.root((name, c)) for c in range(_channels(name, types))] for name in members}
+        result.append(
+            {name: np.array([place.setdefault(root, len(place)) for root in own]) for name, own in roots_of.items()}
+        )
+    return result
 
 
-def _is_homogeneous(node: Node, graph: Graph, types: TensorTypes) -> bool:
-    if not node.is_op(*_HOMOGENEOUS) or len(node.outputs) != 1:
-        return False
-    shapes = [types.shape(name) for name in node.inputs if not graph.is_constant(name)]
+def _channels(name: str, types: TensorTypes) -> int:
+    """0 if unknown."""
+    shape = types.shape(name) or ()
+    return shape[1] if len(shape) > 1 and isinstance(shape[1], int) else 0
+
+
+def _joins(node: Node, graph: Graph, types: TensorTypes) -> list[tuple[str, str, int, int]]:
+    """(tensor, output, its first channel that is the tensor's, number of channels) of a layer that factors pass; [] of another."""
+    inputs = [name for name in node.inputs if name and not graph.is_constant(name)]
+    shapes = [types.shape(name) or () for name in inputs]
+    if len(node.outputs) != 1 or not inputs or min(map(len, shapes)) < 2:
+        return []
+    output, counts = node.outputs[0], [_channels(name, types) for name in inputs]
+    if node.is_op("Concat"):
+        begins = np.cumsum([0, *counts])
+        whole = len(inputs) == len(node.inputs) and axis(node, graph.opset()) in (1, 1 - len(shapes[0]))
+        ends = zip(inputs, begins.tolist(), counts)
+        return [(name, output, begin, count) for name, begin, count in ends] if whole else []
     if node.is_op("Add"):
-        return len(shapes) == 2 and shapes[0] == shapes[1] and len(shapes[0] or ()) > 2
-    return len(shapes) == 1 and len(shapes[0] or ()) > 2
+        passes = len(inputs) == 2 and shapes[0] == shapes[1]
+    elif node.is_op(*VIEWS):
+        sizes = {*shapes[0][2:], *(types.shape(output) or ())[2:]}
+        passes = sizes <= {1}
+    else:
+        passes = node.is_op(*_HOMOGENEOUS) and len(inputs) == 1 and not (node.is_op(*RESIZES) and crops(node))
+    passes = passes and counts[0] == _channels(output, types)
+    return [(name, output, 0, counts[0]) for name in inputs] if passes else []
 
 
 def _is_product(node: Node, graph: Graph) -> bool:
-    """A Conv of one group or depthwise, or a ConvTranspose of one group, with weights and bias that can be edited."""
-    if not node.is_op("Conv", "ConvTranspose") or not all(map(graph.is_constant, node.inputs[1:])):
+    """A Conv of one group or depthwise, a ConvTranspose of one group or a Gemm, with weights and bias that can be edited."""
+    if not node.is_op("Conv", "ConvTranspose", "Gemm") or not all(map(graph.is_constant, node.inputs[1:])):
         return False
     weight = graph.array(node.input(1))
+    if weight is None or weight.dtype != np.float32 or graph.is_constant(node.inputs[0]) or node.get("transA", 0):
+        return False
     group = int(node.get("group", 1))
-    depthwise = weight is not None and node.is_op("Conv") and weight.shape[1] == 1 and weight.shape[0] == group
-    return weight is not None and weight.dtype == np.float32 and (group == 1 or depthwise)
+    return group == 1 or (node.is_op("Conv") and weight.shape[1] == 1 and weight.shape[0] == group)
 
 
-def _apply(graph: Graph, sets: Sequence[Sequence[str]], factors: Sequence[Optional[np.ndarray]]) -> None:
-    of_tensor = {name: row for names, row in zip(sets, factors) if row is not None for name in names}
+def _axes(node: Node) -> tuple[int, int]:
+    """Axes of the weight of a product: of the channels that it makes, and that it reads."""
+    if node.is_op("Conv"):
+        return 0, int(int(node.get("group", 1)) == 1)
+    return (0, 1) if node.get("transB", 0) else (1, 0)
+
+
+def _apply(graph: Graph, sets: Sequence[Places], factors: Sequence[Optional[np.ndarray]]) -> None:
+    of_tensor = {
+        name: row[own] for places, row in zip(sets, factors) if row is not None for name, own in places.items()
+    }
     for node in list(graph.nodes):
         if not _is_product(node, graph):
             continue
         made, read = of_tensor.get(node.outputs[0]), of_tensor.get(node.inputs[0])
         weight = graph.array(node.inputs[1])
         assert weight is not None
-        transposed = node.is_op("ConvTranspose")
+        makes, reads = _axes(node)
         if read is not None:
-            weight = _scaled(weight, 1 / read, 0 if transposed or int(node.get("group", 1)) > 1 else 1)
+            weight = _scaled(weight, 1 / read, reads)
         if made is not None:
-            weight = _scaled(weight, made, 1 if transposed else 0)
+            weight = _scaled(weight, made, makes)
             bias = graph.array(node.input(2)) if node.input(2) else None
             if bias is not None:
                 graph.set_input(
