@@ -27,7 +27,7 @@ from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.workers.packing import pack
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.operators import RESIZES, VIEWS, Unions, axis, crops
+from qdq_translator.ir.operators import RESIZES, VIEWS, Unions, axis, crops, transposed
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.simulate.account import Judge
@@ -230,7 +230,7 @@ def _is_product(node: Node, graph: Graph) -> bool:
     if not node.is_op("Conv", "ConvTranspose", "Gemm") or not all(map(graph.is_constant, node.inputs[1:])):
         return False
     weight = graph.array(node.input(1))
-    if weight is None or weight.dtype != np.float32 or graph.is_constant(node.inputs[0]) or node.get("transA", 0):
+    if weight is None or weight.dtype != np.float32 or graph.is_constant(node.inputs[0]) or transposed(node, 0):
         return False
     group = int(node.get("group", 1))
     return group == 1 or (node.is_op("Conv") and weight.shape[1] == 1 and weight.shape[0] == group)
@@ -240,7 +240,7 @@ def _axes(node: Node) -> tuple[int, int]:
     """Axes of the weight of a product: of the channels that it makes, and that it reads."""
     if node.is_op("Conv"):
         return 0, int(int(node.get("group", 1)) == 1)
-    return (0, 1) if node.get("transB", 0) else (1, 0)
+    return (0, 1) if transposed(node, 1) else (1, 0)
 
 
 def _apply(graph: Graph, sets: Sequence[Places], factors: Sequence[Optional[np.ndarray]]) -> None:
