@@ -51,9 +51,9 @@ OPTIONS = TranslateOptions(
     unify_scales="max",
 )
 HEAD = (
-    "| network | layers for the GPU | DLA subgraphs | DLA/GPU transitions | estimated ms of the DLA's layers | ms with "
-    "GPU layers and transitions | largest difference in float | equal codes | equal to the Q/DQ model's | first unequal tensor, by codes at most | what is left for "
-    "the GPU, and why |\n"
+    "| network | GPU layers | DLA subgraphs | DLA/GPU transitions | estimated ms on the DLA | estimated ms in all | largest "
+    "difference in float | equal codes | equal to the Q/DQ model's | first unequal tensor, by codes at most | GPU layers left, "
+    "and why |\n"
     "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |\n"
 )
 

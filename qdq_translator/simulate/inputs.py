@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import math
 import pickle
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, TypeVar, cast
@@ -20,6 +19,7 @@ from qdq_translator.core.formats.polygraphy import read_inputs
 from qdq_translator.core.words import counted
 from qdq_translator.core.workers.work import shards
 from qdq_translator.simulate.places import Place, RemoteArray, RemotePlace, opened, place
+from qdq_translator.simulate.run import in_rank
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 LABELS = "labels"
@@ -377,9 +377,8 @@ def _as_samples(values: np.ndarray, spec: InputSpec, source: str) -> np.ndarray:
         return values
     if spec.shape and spec.batch == 1 and _fits(values.shape, spec.shape[1:]):
         return values[None]
-    sizes = [size or 0 for size in spec.shape[1:]]
-    if 1 < values.ndim != len(spec.shape) == 4 and math.prod(values.shape[1:]) == math.prod(sizes):
-        return values.reshape(len(values), *sizes)  # rule D16 may have made the input four-dimensional
+    if values.ndim > 1 and len(spec.shape) == 4 and all(spec.shape[1:]) and in_rank(values, spec.shape) is not values:
+        return in_rank(values, spec.shape)
     raise UserError(
         f"{source}: array '{spec.name}' has the shape {'x'.join(map(str, values.shape)) or 'scalar'}.",
         f"The model requires {spec}, with the samples along the first axis.",

@@ -85,7 +85,7 @@ class Session:
 
     def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """feed: one array per input, also with the rank of the input before or after rule D16."""
-        values = {name: self._shaped(array, self._shapes.get(name, ())) for name, array in feed.items()}
+        values = {name: in_rank(array, self._shapes.get(name, ())) for name, array in feed.items()}
         try:
             values = self._session.run(self.outputs, values)
         except Exception as error:
@@ -95,13 +95,15 @@ class Session:
             ) from error
         return dict(zip(self.outputs, (np.asarray(v) for v in values)))
 
-    @staticmethod
-    def _shaped(array: np.ndarray, shape: Sequence[Any]) -> np.ndarray:
-        sizes = [size if isinstance(size, int) else -1 for size in shape[1:]]
-        if array.ndim in (0, len(shape)) or 4 not in (array.ndim, len(shape)) or sizes.count(-1) > 1:
-            return array
-        fits = -1 in sizes or math.prod(sizes) * len(array) == array.size
-        return array.reshape(len(array), *sizes) if fits else array
+
+def in_rank(array: np.ndarray, shape: Sequence[Any]) -> np.ndarray:
+    """The same values in the shape of an input that rule D16 gave four dimensions, or had before; the first axis is kept. The array
+    itself if that is no such shape. shape: sizes that are no integers are open."""
+    sizes = [size if isinstance(size, int) else -1 for size in shape[1:]]
+    if array.ndim in (0, len(shape)) or 4 not in (array.ndim, len(shape)) or sizes.count(-1) > 1:
+        return array
+    fits = -1 in sizes or math.prod(sizes) * len(array) == array.size
+    return array.reshape(len(array), *sizes) if fits else array
 
 
 def _first_line(error: Exception) -> str:

@@ -51,7 +51,6 @@ _HOMOGENEOUS = (
     "AveragePool",
     "GlobalAveragePool",
     "GlobalMaxPool",
-    "Add",
     "Identity",
     *RESIZES,
 )
