@@ -296,6 +296,26 @@ def test_q11_constants_that_are_no_weights() -> None:
     assert "pos" not in t.tensor_scales and "sc" not in t.tensor_scales
 
 
+def test_q11_positional_embedding_that_the_file_computes() -> None:
+    """Sines, projected by a quantized Conv and rounded: the network adds what the model computes, in one constant."""
+    text = """g (float[1,2,2,3] x) => (float[1,2,2,3] y) {
+        angles = Sin(at)
+        wq = QuantizeLinear(w, sw, z)
+        wd = DequantizeLinear(wq, sw, z)
+        projected = Conv(angles, wd)
+        eq = QuantizeLinear(projected, se, z)
+        embedding = DequantizeLinear(eq, se, z)
+        y = Add(x, embedding)
+    }"""
+    given = {"at": weights(1, 4, 2, 3), "w": weights(2, 4, 1, 1), "sw": np.float32(0.02), "se": np.float32(0.03)}
+    t = same_function(model(text, z=np.int8(0), **given))
+    assert ops(t) == ["Add"]
+    steps = np.clip(np.rint(given["w"][..., 0, 0] / given["sw"]), -128, 127) * given["sw"]
+    projected = np.einsum("oc,ncij->noij", steps, np.sin(given["at"]))
+    rounded = np.clip(np.rint(projected / given["se"]), -128, 127) * given["se"]
+    assert initializer(t, t.model.graph.node[0].input[1]) == pytest.approx(rounded, abs=1e-6)
+
+
 @pytest.mark.parametrize("source", ["{pair}", "c = DequantizeLinear(codes, s, z)"])
 def test_q11_quantized_constant_that_is_a_graph_output(source: str) -> None:
     made = source.replace("{pair}", pair("k", "c"))

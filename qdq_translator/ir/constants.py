@@ -20,24 +20,11 @@ LAYOUT_OPS = (*VIEWS, "Transpose", "Identity", "Cast", "CastLike")
 """Operators that move or retype a constant's elements without changing what they stand for (rule Q5)."""
 FOLDABLE = frozenset(
     (
-        *(*LAYOUT_OPS, *PARTS, *ELEMENTWISE, *COMPARISONS, *DENSE),
+        *(*LAYOUT_OPS, *PARTS, *ELEMENTWISE, *COMPARISONS, *DENSE, "Conv"),
         *("Constant", "Clip", "Concat", "GatherElements", "Expand", "Tile", "Pad", "DepthToSpace", "SpaceToDepth"),
         *("ConstantOfShape", "Range", "ScatterND", "Shape", "Size", "Where", "Trilu", "Dropout", "Pow", "Mod", "Mean"),
-        *(
-            "CumSum",
-            "Softmax",
-            "BatchNormalization",
-            "Abs",
-            "Neg",
-            "Sqrt",
-            "Exp",
-            "Log",
-            "Reciprocal",
-            "Floor",
-            "Ceil",
-            "Round",
-            "Sign",
-        ),
+        *("CumSum", "Softmax", "BatchNormalization", "Abs", "Neg", "Sqrt", "Exp", "Log", "Reciprocal", "Floor", "Ceil"),
+        *("Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "Round", "Sign"),
         *("Relu", "Sigmoid", "Tanh", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor", "Not", "ReduceSum"),
         *("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare"),
     )
@@ -215,8 +202,11 @@ def evaluate(
     try:
         shape, itemsize = _made(node, inputs, output, opset)
         budget.allow(shape, itemsize, max((v.nbytes for v in inputs if v is not None), default=0), who)
-        if node.is_op("MatMul", "Gemm") and inputs[0] is not None and inputs[0].ndim:
-            budget.spend(math.prod(shape) * operators.summed_size(node, inputs[0].shape), who)
+        first, weight = (*inputs, None, None)[:2]
+        if node.is_op(*DENSE) and first is not None and first.ndim:
+            budget.spend(math.prod(shape) * operators.summed_size(node, first.shape), who)
+        if node.is_op("Conv") and weight is not None and weight.size:
+            budget.spend(math.prod(shape) * weight[0].size, who)
         result = _in_numpy(node, inputs)
         if result is None:
             budget.spend(_REFERENCE_CALL, who)
