@@ -29,7 +29,7 @@ from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import UserError
 from qdq_translator.passes.dla import NO_REWRITE, RULES
 from qdq_translator.passes.no_ops import NO_OPS
-from qdq_translator.planning.cost_summary import headline
+from qdq_translator.planning.layers import headline
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.simulate.inputs import input_specs
 from qdq_translator.simulate.run import Session

@@ -297,7 +297,7 @@ def test_a_gpu_as_target_starts_without_the_rooms_of_the_dla(model: Path, tmp_pa
         "passes.dla",
         "targets.dla",
         "targets.cost.estimate",
-        "planning.cost_summary",
+        "planning.layers",
         "planning.what_if",
         "simulate.run",
         "simulate.implicit",

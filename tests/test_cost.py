@@ -14,8 +14,7 @@ from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.engine.board import fit
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.targets.cost.estimate import estimate_costs
-from qdq_translator.targets.cost.layers import fused_layers
+from qdq_translator.targets.cost.estimate import estimate_costs, fused_layers
 from qdq_translator.targets.cost.model import CostModel, Parameters, Surface, Work, choose_model, published
 from tests.small_models import model
 

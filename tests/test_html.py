@@ -24,7 +24,7 @@ from qdq_translator.core.errors import MissingDependency, UserError
 from qdq_translator.core.words import percent
 from qdq_translator.output.report import changes, html
 from qdq_translator.output.report import model as page_model
-from qdq_translator.output.report.charts import ridge, shares
+from qdq_translator.output.report.embed import ridge, shares
 from qdq_translator.output.report.html import write_page
 from qdq_translator.output.report.tuning import tuning
 from tests import browser as browsers

@@ -24,7 +24,7 @@ from qdq_translator.core.formats import rows
 from qdq_translator.core.words import milliseconds
 from qdq_translator.engine.inspector import check_engine, engine_truth
 from qdq_translator.engine.layer_info import parse_layer_info
-from qdq_translator.output.report.charts import share_noise
+from qdq_translator.output.report.embed import share_noise
 from tests import browser as browsers
 from tests.conftest import SHARED, need_shared
 from tests.pages import Page, comparison_page, network, report_page

@@ -14,7 +14,7 @@ from qdq_translator.commands.verify import Options
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
-from qdq_translator.targets.macs import layer_macs
+from qdq_translator.targets.precision import layer_macs
 from qdq_translator.workflows.verification import verify
 from tests.small_models import model, pair, translated
 

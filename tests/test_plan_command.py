@@ -18,7 +18,7 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import read
 from qdq_translator.engine.board import fit_board, read_profile
-from qdq_translator.targets.cost.layers import fused_layers
+from qdq_translator.targets.cost.estimate import fused_layers
 from qdq_translator.targets.cost.model import CostModel, Parameters, choose_model, published
 from qdq_translator.targets.precision import LayerPlan
 from tests.small_models import model

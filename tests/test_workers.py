@@ -22,8 +22,7 @@ from qdq_translator.core import workers
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.progress import silent
 from qdq_translator.core.workers.local import MOST_DEATHS, Processes
-from qdq_translator.core.workers.packing import pack, unpack
-from qdq_translator.core.workers.work import InProcess, Work, shards
+from qdq_translator.core.workers.work import InProcess, Work, pack, shards, unpack
 from qdq_translator.core.workflow_options import TuneOptions, VerifyOptions
 from qdq_translator.simulate.evaluation import Evaluation, evaluation
 from qdq_translator.simulate.inputs import InputSpec, Samples, load_samples

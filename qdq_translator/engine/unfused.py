@@ -32,8 +32,7 @@ from qdq_translator.ir.operators import CLAMPS, WEIGHTED
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.output.report.data import coverage
 from qdq_translator.qdq.explicit import MOVES
-from qdq_translator.targets.macs import layer_macs
-from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION, float_activations
+from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION, float_activations, layer_macs
 
 
 @dataclasses.dataclass(frozen=True)

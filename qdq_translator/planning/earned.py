@@ -20,8 +20,7 @@ from qdq_translator.planning.steps import left_out
 from qdq_translator.scales.inference import Context, infer_scales
 from qdq_translator.scales.network import Applied, Network
 from qdq_translator.scales.table import ASSUMED, Origin
-from qdq_translator.targets.cost.estimate import FURTHER_REGION
-from qdq_translator.targets.cost.layers import work_of
+from qdq_translator.targets.cost.estimate import FURTHER_REGION, work_of
 from qdq_translator.targets.dla.limits import GPU
 from qdq_translator.targets.settings import Settings
 

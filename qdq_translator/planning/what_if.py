@@ -10,11 +10,11 @@ from qdq_translator.core.formats.report_rows import WhatIf
 from qdq_translator.core.options import flags_of
 from qdq_translator.core.rules import inference_options
 from qdq_translator.planning.decision import Decision
-from qdq_translator.planning.root_causes.cures import RootCauses, add_macs
+from qdq_translator.planning.root_causes.cures import RootCauses
 from qdq_translator.targets.cost.estimate import CostPlan
 from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8, GPU, NO_SCALE
 from qdq_translator.targets.dla.verdicts import DlaPlan
-from qdq_translator.targets.precision import LayerPlan
+from qdq_translator.targets.precision import LayerPlan, add_macs
 
 
 def what_if_on_dla(

@@ -14,8 +14,7 @@ from typing import Any, Iterator, Sequence
 
 from qdq_translator._version import __version__
 from qdq_translator.core.errors import MissingDependency, UserError
-from qdq_translator.core.workers.packing import Packed, pack, unpack
-from qdq_translator.core.workers.work import Engine, Work, shard_of
+from qdq_translator.core.workers.work import Engine, Packed, Work, pack, shard_of, unpack
 
 PATIENCE = 4.0
 """Seconds: for the scheduler, and again for a first worker."""

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Iterator, Optional, Sequence
 
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.workers.packing import Packed, pack, unpack
-from qdq_translator.core.workers.work import Engine, Work, processors, shard_of
+from qdq_translator.core.workers.work import Engine, Packed, Work, pack, processors, shard_of, unpack
 
 MOST_DEATHS = 3
 """In a row, without one shard done in between."""

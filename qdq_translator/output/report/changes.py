@@ -10,7 +10,7 @@ from qdq_translator.core.formats.engine_rows import Engine
 from qdq_translator.core.formats.report_rows import Report, RootCause
 from qdq_translator.core.options import PRESETS, TranslateOptions, effective
 from qdq_translator.core.words import counted, milliseconds
-from qdq_translator.output.report.charts import Bar, shares
+from qdq_translator.output.report.embed import Bar, shares
 from qdq_translator.output.report.model import Network
 
 COMPARISON_SCHEMA_VERSION = 1

@@ -29,10 +29,8 @@ from qdq_translator.core.formats.report_rows import (
 )
 from qdq_translator.core.options import effective
 from qdq_translator.core.rules import STATED
-from qdq_translator.planning.root_causes.cures import add_macs
 from qdq_translator.planning.translation import Translated
-from qdq_translator.targets.macs import share
-from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION
+from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION, add_macs, share
 
 
 def make_report(translation: Translated) -> Report:
@@ -79,7 +77,7 @@ def _dla(translation: Translated) -> Optional[Dla]:
     dla, costs = translation.dla, translation.costs
     if dla is None or costs is None:
         return None
-    from qdq_translator.planning.cost_summary import headline  # needs what only a DLA as target does
+    from qdq_translator.planning.layers import headline  # needs what only a DLA as target does
 
     return dla.row(*headline(translation.graph, translation.planned_types, translation.plan, dla, costs))
 

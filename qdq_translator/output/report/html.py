@@ -30,9 +30,8 @@ from qdq_translator.output.report.changes import (
     mark_engines,
     option_rows,
 )
-from qdq_translator.output.report.charts import error_along, ridge, share_noise, shares
 from qdq_translator.output.report.data import one_a_rule
-from qdq_translator.output.report.embed import page_data
+from qdq_translator.output.report.embed import error_along, page_data, ridge, share_noise, shares
 from qdq_translator.output.report.model import KINDS, Layer, Network, dla_rows
 from qdq_translator.output.report.tuning import table, tuning
 

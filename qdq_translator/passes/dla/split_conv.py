@@ -27,7 +27,7 @@ import numpy as np
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
-from qdq_translator.targets.cost.layers import work_of
+from qdq_translator.targets.cost.estimate import work_of
 from qdq_translator.targets.cost.model import Surface, Work
 
 RULE = "D3"

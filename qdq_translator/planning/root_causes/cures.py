@@ -12,8 +12,7 @@ from qdq_translator.core.rules import MARKERS, RULES, inference_options
 from qdq_translator.ir.graph import Node
 from qdq_translator.scales.inference import Context, Policy, infer_scales, pass_through
 from qdq_translator.scales.table import ScaleTable, TensorScale
-from qdq_translator.targets.macs import total
-from qdq_translator.targets.precision import INT8, LayerPlan
+from qdq_translator.targets.precision import INT8, LayerPlan, add_macs
 
 _MORE_OPERATORS = "addtl_ops_to_infer_adjacent_scales"
 
@@ -138,8 +137,3 @@ class RootCauses(FoundCauses):
     def found(self) -> FoundCauses:
         """Their form in the report."""
         return FoundCauses(self.causes, self.groups, self.what_if)
-
-
-def add_macs(layers: Iterable[LayerPlan]) -> Optional[int]:
-    """The sum; None if one is unknown."""
-    return total(layer.macs for layer in layers)

@@ -25,7 +25,7 @@ import numpy as np
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.progress import Progress, silent
-from qdq_translator.core.workers.packing import pack
+from qdq_translator.core.workers.work import pack
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import RESIZES, VIEWS, Unions, axis, crops, transposed
 from qdq_translator.ir.qparams import INT8_MAX

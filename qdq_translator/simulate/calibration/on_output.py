@@ -22,7 +22,7 @@ from typing import Dict, List, Sequence
 import numpy as np
 
 from qdq_translator.core.diagnostics import Diagnostics
-from qdq_translator.core.workers.packing import pack
+from qdq_translator.core.workers.work import pack
 from qdq_translator.ir.graph import Graph
 from qdq_translator.simulate.account import Judge, Targets
 from qdq_translator.simulate.evaluation import HERE, Evaluation

@@ -69,7 +69,7 @@ class DlaPlan:
         return sum(layer.verdict == verdict for layer in self.layers)
 
     def row(self, shares: rows.Shares, transitions: rows.Transitions) -> rows.Dla:
-        """The plan as the report has it. shares, transitions: see `planning.cost_summary`."""
+        """The plan as the report has it. shares, transitions: see `planning.layers`."""
         counts = rows.Counts(
             *(self.count(verdict) for verdict in (limits.DLA_INT8, limits.DLA_FP16, limits.GPU, limits.FOLDED))
         )

@@ -19,7 +19,7 @@ from qdq_translator.core.formats.layer_precisions import is_expressible
 from qdq_translator.core.options import TranslateOptions, effective
 from qdq_translator.core.progress import Progress
 from qdq_translator.core.words import counted
-from qdq_translator.core.workers.packing import pack
+from qdq_translator.core.workers.work import pack
 from qdq_translator.core.workflow_options import TuneOptions
 from qdq_translator.ir.io import load_model
 from qdq_translator.simulate.account import Account, Candidate, Judge, account
