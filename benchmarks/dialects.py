@@ -83,7 +83,7 @@ def row(name: str, model: Path, data: Path, folder: Path, **options: Any) -> str
             translation=str(folder),
             inputs=str(data),
             labels=str(data),
-            metric="qdq_translator.simulate.task_metrics:top1",
+            metric="qdq_translator.simulate.user_metric:top1",
         )
     )
     stages = found["outputs"]["metric"]

@@ -27,7 +27,7 @@ from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
 from qdq_translator.commands.verify import Options
 from qdq_translator.core.errors import UserError
 from qdq_translator.ir.graph import Node
-from qdq_translator.simulate import task_metrics
+from qdq_translator.simulate import user_metric
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.simulate.inputs import input_specs, random_samples
 from qdq_translator.simulate.verdict import BROKEN, SUSPICIOUS
@@ -39,7 +39,7 @@ PAGE = ROOT / "docs" / "verdict.md"
 CHANGES, CHANGES_DB = 0.5, 3.0
 SAMPLES = 16
 TOP1, PSNR, MAP = (
-    f"{task_metrics.__name__}:top1",
+    f"{user_metric.__name__}:top1",
     f"{images.__name__}:psnr",
     f"{average_precision.__name__}:MeanAveragePrecision",
 )

@@ -17,8 +17,7 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.formats.sets import MODEL_KEY, refuse_mixture, set_of_model
+from qdq_translator.core.formats.files import MODEL_KEY, TranslationFiles, refuse_mixture, set_of_model
 
 SHAPES = ["--opt_shapes", "input:1x1x16x16"]
 

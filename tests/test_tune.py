@@ -30,7 +30,7 @@ from qdq_translator.simulate.evaluation import HERE
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import InputSpec, load_samples
 from qdq_translator.simulate.run import CodedEnds, Session
-from qdq_translator.simulate.task_metrics import MeanAveragePrecision, metric_of, overlap, top1
+from qdq_translator.simulate.user_metric import MeanAveragePrecision, metric_of, overlap, top1
 from qdq_translator.workflows.tune.journal import Journal
 from qdq_translator.workflows.tune.meter import Meter, bootstrap_interval, paired_interval
 from qdq_translator.workflows.tune.points import Point, moves, starts

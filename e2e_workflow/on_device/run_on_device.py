@@ -30,8 +30,7 @@ from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.options import TARGETS, parse_shapes
 from qdq_translator.engine import versions
 from qdq_translator.engine.builder import BuildJob, BuildResult, build, make_logger
-from qdq_translator.output.emit.remembered import Remembered
-from qdq_translator.output.emit.trtexec.request import BuildRequest
+from qdq_translator.output.emit.trtexec.request import BuildRequest, Remembered
 
 SCHEMA_VERSION = 1
 _NUMPY = {

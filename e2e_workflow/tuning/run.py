@@ -34,7 +34,7 @@ from qdq_translator.simulate.evaluation import HERE
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import input_specs, load_samples
 from qdq_translator.simulate.run import CodedEnds
-from qdq_translator.simulate.task_metrics import metric_of
+from qdq_translator.simulate.user_metric import metric_of
 from qdq_translator.workflows.translator import Translation
 from qdq_translator.workflows.tune.bench import cost_of
 from qdq_translator.workflows.tune.meter import Meter

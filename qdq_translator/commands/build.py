@@ -11,10 +11,9 @@ from qdq_translator.core.disk import check_place, refuse_overwriting, write_file
 from qdq_translator.core.errors import MissingDependency, UsageError, UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, TranslationFiles
 from qdq_translator.core.options import setting
-from qdq_translator.output.emit.remembered import Remembered
 from qdq_translator.output.emit.trtexec import explicit_arguments, trtexec_arguments, trtexec_command
 from qdq_translator.output.emit.trtexec.checks import prepare
-from qdq_translator.output.emit.trtexec.request import engine_paths
+from qdq_translator.output.emit.trtexec.request import Remembered, engine_paths
 
 if TYPE_CHECKING:
     from qdq_translator.engine.builder import BuildJob, BuildResult

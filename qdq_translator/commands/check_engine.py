@@ -13,7 +13,7 @@ from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.options import REQUIRED, model_option, setting, translation_option
 from qdq_translator.engine.layer_info import LayerInfo, read_layer_info
 from qdq_translator.engine.messages import BuildLog, read_log
-from qdq_translator.output.emit.remembered import Remembered
+from qdq_translator.output.emit.trtexec.request import Remembered
 from qdq_translator.output.report.tables import print_pairs, print_table, title
 
 if TYPE_CHECKING:

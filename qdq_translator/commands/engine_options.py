@@ -9,8 +9,7 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.options import TARGETS, model_option, parse_shapes, setting, translation_option
 from qdq_translator.core.words import others
-from qdq_translator.output.emit.remembered import Remembered
-from qdq_translator.output.emit.trtexec.request import BuildRequest, Version, parse_pools
+from qdq_translator.output.emit.trtexec.request import BuildRequest, Remembered, Version, parse_pools
 from qdq_translator.targets.platforms import find_platform
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.formats.files import MODEL_SUFFIX, SPLIT_SUFFIX, TranslationFiles
+from qdq_translator.core.formats.files import MODEL_SUFFIX, SPLIT_SUFFIX, TranslationFiles, refuse_mixture
 from qdq_translator.core.formats.report_rows import CutParts
 from qdq_translator.core.formats.rows import read
 from qdq_translator.core.formats.schemas import read_json, split_schema
-from qdq_translator.core.formats.sets import refuse_mixture
 
 EXAMPLE_MODEL = Path(__file__).resolve().parents[1] / "models" / "digits_resnet_qat.onnx"
 EXAMPLE_SAMPLES = EXAMPLE_MODEL.parent / "digits_samples.npz"

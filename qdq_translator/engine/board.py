@@ -23,7 +23,7 @@ from qdq_translator.engine.layer_info import EngineLayer, fused_names
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import load_model
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.output.emit.remembered import Remembered
+from qdq_translator.output.emit.trtexec.request import Remembered
 from qdq_translator.targets.cost.estimate import FusedLayer, fused_layers
 from qdq_translator.targets.cost.model import COST_SCHEMA_VERSION, CostModel, Parameters, Work, choose_clock, published
 from qdq_translator.targets.dla.limits import DLA_FP16

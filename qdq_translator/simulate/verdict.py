@@ -34,7 +34,6 @@ from qdq_translator.ir.operators import SIGMOIDS
 from qdq_translator.planning.placement import Placement
 from qdq_translator.simulate.compare import Setup
 from qdq_translator.simulate.counterparts import Counterparts
-from qdq_translator.simulate.derivations import beyond_bounds, not_as_planned, underived
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.simulate.metrics import SlicedComparison, noise_to_db
 from qdq_translator.simulate.reference import (
@@ -43,8 +42,11 @@ from qdq_translator.simulate.reference import (
     SAME_DB,
     Proper,
     apart,
+    beyond_bounds,
+    not_as_planned,
     other_function,
     proper_scales,
+    underived,
     wrong_scales,
 )
 

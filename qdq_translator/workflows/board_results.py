@@ -19,7 +19,7 @@ from qdq_translator.core.formats.engine_rows import BuiltLayer
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.hypotheses import DEVICE_QUESTIONS, HYPOTHESES
 from qdq_translator.engine.messages import BuildLog, read_log
-from qdq_translator.output.emit.remembered import Remembered
+from qdq_translator.output.emit.trtexec.request import Remembered
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import input_specs, random_samples
 from qdq_translator.simulate.run import Session

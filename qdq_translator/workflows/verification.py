@@ -31,7 +31,7 @@ from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import Source, load_model
 from qdq_translator.ir.operators import SIGMOIDS
 from qdq_translator.output.emit.integrity import disagreements
-from qdq_translator.output.emit.remembered import Remembered
+from qdq_translator.output.emit.trtexec.request import Remembered
 from qdq_translator.passes.cleanup import remove_dead_nodes
 from qdq_translator.qdq.restore import with_qdq_opset
 from qdq_translator.quantizers.dialects import OPERATORS, convert

@@ -20,9 +20,8 @@ import onnx
 from onnx import numpy_helper
 
 from qdq_translator.core.formats.calibration_cache import CalibrationCache, is_usable, scale_to_hex
-from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.files import SET_DIGITS, SET_KEY, TranslationFiles, digest, digest_of_json
 from qdq_translator.core.formats.layer_precisions import fp16_layers
-from qdq_translator.core.formats.sets import SET_DIGITS, SET_KEY, digest, digest_of_json
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.weights import Initializer, Weight
 

@@ -9,7 +9,7 @@ from typing import Any, Optional, Sequence
 
 from qdq_translator._version import __version__
 from qdq_translator.core.disk import appear_together
-from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.files import MODEL_KEY, SET_DIGITS, SET_KEY, TranslationFiles
 from qdq_translator.core.formats.layer_precisions import format_layer_precisions, fp16_layers
 from qdq_translator.core.formats.report_rows import (
     Applied,
@@ -24,7 +24,6 @@ from qdq_translator.core.formats.report_rows import (
     WeightCounts,
 )
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.formats.sets import MODEL_KEY, SET_DIGITS, SET_KEY
 from qdq_translator.core.options import TranslateCommand, effective, preset_flags
 from qdq_translator.core.words import others, percent
 from qdq_translator.ir.io import write_graph

@@ -27,8 +27,7 @@ from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import class_scores
 from qdq_translator.simulate.run import CodedEnds, Session
-from qdq_translator.simulate.task_metrics import TOP1
-from qdq_translator.simulate.user_metric import UserMetric
+from qdq_translator.simulate.user_metric import TOP1, UserMetric
 
 CONFIDENCE = 0.99
 _Z = 2.5758293035489004 + 0.25

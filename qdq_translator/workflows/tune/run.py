@@ -28,7 +28,7 @@ from qdq_translator.simulate.finite import only_finite
 from qdq_translator.simulate.implicit import SimulationOptions, placement_of, simulate
 from qdq_translator.simulate.inputs import given_samples
 from qdq_translator.simulate.run import ExplicitNetwork, folded
-from qdq_translator.simulate.task_metrics import metric_of
+from qdq_translator.simulate.user_metric import metric_of
 from qdq_translator.targets.precision import INT8
 from qdq_translator.workflows.translator import Translation, translate
 from qdq_translator.workflows.tune.bench import Bench, Cost, Remembering
