@@ -1,6 +1,7 @@
 """`qdq-translator explain`: a rule, a limit of the DLA, a platform, a message or a whole log, in words."""
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from qdq_translator.core.options import model_option, setting
 from qdq_translator.core.parsing import did_you_mean
 from qdq_translator.core.rules import RULES, described, docs_page
 from qdq_translator.engine.layer_info import EngineLayer, fused_names
-from qdq_translator.engine.messages import BuildLog, Message, messages, read_log, recognize
+from qdq_translator.engine.messages import MINOR, BuildLog, Message, messages, parse_log, read_log, recognize
 from qdq_translator.targets.platforms import PLATFORMS
 
 _SHOWN = 6
@@ -25,7 +26,10 @@ class Options:
     W-C1), a limit of the DLA (P3) or a platform (jetpack-6.2). Without a name, list everything that can be explained."""
 
     names: List[str] = setting(
-        "log files, messages in quotes, rules, limits, platforms", [], metavar="NAME", positional=True
+        "log files (-: standard input), messages or a part of a log in quotes, rules, limits, platforms",
+        [],
+        metavar="NAME",
+        positional=True,
     )
     translation: Optional[str] = setting(
         "compare the layers of a log with the plan of this translation", None, metavar="PATH", short="-t"
@@ -44,7 +48,7 @@ def run(options: Options) -> int:
         for message in messages():
             print(f"{message.id:<20} {message.happened}")
         return 0
-    logs = [name for name in options.names if Path(name).is_file()]
+    logs = [name for name in options.names if _is_log(name)]
     if options.json and len(logs) != 1:
         raise UsageError("--json is for one log.", "Give one file.")
     plan = _plan(options) if logs else {}
@@ -53,12 +57,21 @@ def run(options: Options) -> int:
         if name not in logs:
             status |= _explain_name(name)
             continue
-        log = read_log(Path(name))
+        log = _read(name)
         if options.json:
             _print_json(log, plan)
         else:
-            print_log(log, options.all, plan, heading=name)
+            print_log(log, options.all, plan, heading="text" if "\n" in name else name)
     return status
+
+
+def _is_log(name: str) -> bool:
+    """A file, standard input, or several lines of text."""
+    return name == "-" or "\n" in name.strip() or os.path.isfile(name)
+
+
+def _read(name: str) -> BuildLog:
+    return parse_log(name.splitlines()) if "\n" in name.strip() else read_log(Path(name))
 
 
 def _explain_name(name: str) -> int:
@@ -88,6 +101,8 @@ def _lookup(name: str) -> "Union[Message, List[Tuple[str, List[str]]]]":
     message = next((row for row in messages() if row.id == name.lower()), line.message if line else None)
     if message is None:
         hint = did_you_mean(key, texts) or "'qdq-translator explain' lists all."
+        if " " in name.strip():
+            hint = "Give the whole log: the cause of a failure is often an earlier line."
         raise UserError(f"'{name}' is no file, rule, limit, platform or known message.", hint)
     return message
 
@@ -96,7 +111,10 @@ def _print_message(message: "Message", title: str = "", lines: "List[str]" = [])
     """title: replaces the event text. lines: printed between it and the cause."""
 
     def entry(name: str, text: str) -> str:
-        return fill(f"{name + ':':<9}{text}", 78, initial_indent="  ", subsequent_indent=" " * 11)
+        text = fill(
+            f"{name + ':':<9}{text}", 76, subsequent_indent=" " * 11, break_long_words=False, break_on_hyphens=False
+        )
+        return f"  {text}"
 
     print(fill(title or f"{message.happened} [{message.id}]", 78, subsequent_indent="  ", break_on_hyphens=False))
     for text in lines:
@@ -104,13 +122,14 @@ def _print_message(message: "Message", title: str = "", lines: "List[str]" = [])
     print(entry("cause", message.cause))
     if message.remedy:
         print(f"  {'remedy:':<9}{message.remedy}")
-    print(f"  {'source:':<9}{message.source} [{message.status}]\n")
+    print(entry("source", f"{message.source} [{message.status}]") + "\n")
 
 
 def print_log(
     log: "BuildLog", everything: bool = False, plan: "Optional[Dict[str, Dict[str, Any]]]" = None, heading: str = ""
 ) -> None:
-    """Print event, layers, cause and remedy of each known message; harmless ones and consequences on a line at the end.
+    """Print event, layers, cause and remedy of each known message, the most likely cause first; harmless ones and
+    consequences on a line at the end.
 
     plan: layer -> row of the report's plan, to compare with."""
     if heading:
@@ -119,9 +138,9 @@ def print_log(
         )
         print(f"{heading}: {log.lines} lines{devices}\n")
     minor = []
-    for entry in log.found.values():
+    for entry in log.ranked():
         message = entry.message
-        if message.kind in ("note", "consequence") and not everything:
+        if message.kind in MINOR and not everything:
             minor.append(f"{entry.count} x {message.happened}")
             continue
         names = list(entry.names)
@@ -166,7 +185,7 @@ def occurrences(log: "BuildLog") -> "List[Dict[str, Any]]":
     keys = ("id", "kind", "happened", "cause", "remedy", "source", "status")
     return [
         {**{key: getattr(entry.message, key) for key in keys}, "count": entry.count, "names": list(entry.names)}
-        for entry in log.found.values()
+        for entry in log.ranked()
     ]
 
 
@@ -187,9 +206,9 @@ def _key(name: str) -> str:
 def explanation(name: str) -> "Tuple[str, List[str]]":
     """(title, paragraphs) of a rule, a limit, a platform, a diagnostic, a message of a log, or a log file. Raises UserError for
     another name."""
-    if Path(name).is_file():
-        log = read_log(Path(name))
-        found = [" ".join([f"{row.count} x", *_paragraphs(row.message)]) for row in log.found.values()]
+    if _is_log(name):
+        log = _read(name)
+        found = [" ".join([f"{row.count} x", *_paragraphs(row.message)]) for row in log.ranked()]
         unknown = [
             f"{log.unknown_count} warnings or errors are not known, the first: {line}" for line in log.unknown[:1]
         ]

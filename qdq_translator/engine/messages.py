@@ -1,7 +1,7 @@
 """Lines of build logs and their meaning: a table (`messages.json`), each row with cause, remedy and public source.
 
 A row has one or more patterns, in which upper and lower case are the same. The first row that matches wins, so special cases
-precede general ones. Nothing here imports TensorRT.
+precede general ones; in a whole log errors precede warnings (`BuildLog.ranked`). Nothing here imports TensorRT.
 """
 
 from __future__ import annotations
@@ -31,13 +31,17 @@ _PREFIX = re.compile(
 """Time stamps, severities and places in TensorRT's source, of trtexec, Python, DeepStream, ONNX Runtime and PyTorch."""
 _PROBLEM = re.compile(r"\[[WEF]\]|\[[WEF]:|\b(?:WARNING|ERROR|Error\[)")
 _WRITERS = ("TRT", "TensorRT", "trtexec", "nvinfer", "NvDsInfer", "DLA", "cudla", "cuDLA")
+_ERROR = re.compile(r"\[[EF]\]|\[[EF]:|\bERROR\b|Error\[")
+_MILD = re.compile(r"\[[WIV]\]|\[[WIV]:|\b(?:WARN(?:ING)?|INFO)\b|[Ww]arning:")
 _FALLBACK, _SCALE, _CACHE_REJECTED = "fallback", "scale", "cache-mismatch"
+MINOR = ("note", "consequence")
+"""Kinds that explain no failure by themselves."""
 
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """A row. `kind`: fallback, scale, cache, build, format, memory, engine, parser, board, note (harmless) or
-    consequence (of an earlier line). `status`: maintainer, documented, measured, user report or inferred."""
+    """A row. `kind`: fallback, scale, cache, build, format, memory, engine, parser, board, general (an error code alone),
+    note (harmless) or consequence (of an earlier line). `status`: maintainer, documented, measured, user report or inferred."""
 
     id: str
     kind: str
@@ -126,12 +130,13 @@ def recognize(line: str) -> Optional[Found]:
 
 @dataclass
 class Occurrences:
-    """How often a message occurred, and the layers or tensors that it named, once each and in order."""
+    """How often a message occurred, whether as an error, and the layers or tensors that it named, once each and in order."""
 
     message: Message
     first: str
     count: int
     names: dict[str, str]
+    is_error: bool = False
 
 
 @dataclass
@@ -154,11 +159,20 @@ class BuildLog:
     def cache_rejected(self) -> bool:
         return _CACHE_REJECTED in self.found
 
+    def ranked(self) -> list[Occurrences]:
+        """The known messages, the most likely cause first: errors before warnings, error codes and consequences last."""
+
+        def rank(entry: Occurrences) -> tuple[bool, bool, bool]:
+            kind = entry.message.kind
+            return kind in MINOR, not entry.is_error, kind == "general"
+
+        return sorted(self.found.values(), key=rank)
+
     def add(self, line: str) -> None:
         self.lines += 1
         found = recognize(line)
         if found is not None:
-            self._add_message(found)
+            self._add_message(found, line[:_LONGEST])
         elif "Layer] " in line or "Set layer " in line:
             self._add_layer(plain(line))
         elif _PROBLEM.search(line[:_LONGEST]):
@@ -168,10 +182,12 @@ class BuildLog:
         if not self.is_known_program:
             self.is_known_program = found is not None or any(word in line for word in _WRITERS)
 
-    def _add_message(self, found: Found) -> None:
+    def _add_message(self, found: Found, line: str) -> None:
         message, name = found.message, found.layer or found.tensor
         entry = self.found.setdefault(message.id, Occurrences(message, found.text, 0, {}))
         entry.count += 1
+        mild = message.kind in (_FALLBACK, _SCALE) or _MILD.search(line)
+        entry.is_error = entry.is_error or not mild or bool(_ERROR.search(line))
         if name:
             entry.names.setdefault(name, found.text)
         if message.kind == _FALLBACK and found.layer:
@@ -198,7 +214,7 @@ def parse_log(lines: Iterable[str]) -> BuildLog:
 
 
 def read_log(path: Path) -> BuildLog:
-    """The same for a file of any size. Raises UserError if it cannot be read or is from another program."""
+    """The same for a file of any size, '-': standard input. Raises UserError if it cannot be read or is from another program."""
     log = parse_log(_lines(path))
     if not log.is_known_program:
         raise UserError(
@@ -211,14 +227,20 @@ def read_log(path: Path) -> BuildLog:
 def _lines(path: Path) -> Iterator[str]:
     """Lines of UTF-8 or UTF-16 (Windows' shell) text, at most 64 Ki characters each."""
     import io
+    import sys
 
     try:
-        with OpenFile(path) as raw:
+        with io.FileIO(sys.stdin.fileno(), closefd=False) if str(path) == "-" else OpenFile(path) as raw:
             buffered = io.BufferedReader(raw, _READ)
-            head = buffered.peek(2)[:2]
-            encoding = "utf-16" if head in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-            text = io.TextIOWrapper(buffered, encoding, errors="replace")
+            text = io.TextIOWrapper(buffered, _encoding(buffered.peek(2)), errors="replace")
             yield from iter(lambda: text.readline(_READ), "")
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UserError(f"{path} cannot be read: {reason}.", "Check the path.") from error
+
+
+def _encoding(head: bytes) -> str:
+    """UTF-16 by its mark, or by the zero byte of its first character."""
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16"
+    return {b"\0": "utf-16-be"}.get(head[:1], "utf-16-le" if head[1:2] == b"\0" else "utf-8-sig")
