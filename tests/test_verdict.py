@@ -18,7 +18,11 @@ from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.commands.verify import Options
 from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.simulate.evaluation import HERE
+from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import SlicedComparison
+from qdq_translator.simulate.reference import apart, other_function
+from qdq_translator.simulate.run import ExplicitNetwork
 from qdq_translator.simulate.verdict import BROKEN, EQUAL, FALSE_ALARM, ROUNDING, SUSPICIOUS, judge, most_of_usual
 from qdq_translator.workflows.verification import verify
 from tests.small_models import model
@@ -119,6 +123,24 @@ def test_words_at_the_edges() -> None:
     broken = signal.copy()
     broken[0, 0, 0] = np.nan
     assert judge(compared(signal, broken), usual, 8, random=True).verdict == BROKEN
+    overflows = compared(signal, np.full_like(signal, np.inf))  # nothing is expected, so nothing excuses noise
+    for share, word in ((1e-3, ROUNDING), (0.1, SUSPICIOUS), (1.1, BROKEN)):
+        assert judge(compared(signal, signal + share * noise), overflows, 8).verdict == word
+    assert judge(compared(signal, -signal), overflows, 8, random=True).verdict == SUSPICIOUS
+
+
+def test_a_network_that_amplifies_its_own_rounding_is_not_another_function() -> None:
+    """x -> 4x(1 - x) doubles an error at each step: the last bit of a constant counts after 10, an error of 1e-3 more."""
+    steps = " ".join(f"m{i} = Sub(one, x{i}) p{i} = Mul(x{i}, m{i}) x{i + 1} = Mul(four, p{i})" for i in range(10))
+    text = f"g (float[1,64] x0) => (float[1,64] x10) {{ {steps} }}"
+    given = ExplicitNetwork.of(model(text, one=np.float32(1), four=np.float32(4)))
+    inputs = np.random.default_rng(0).uniform(0.1, 0.9, (1, 64)).astype(np.float32)
+    samples = Samples(1, 1, "uniform", lambda run: {"x0": inputs})
+    last_bit = model(text, one=np.float32(1), four=np.nextafter(np.float32(4), np.float32(0)))
+    assert np.isfinite(apart(given.model, given.ends, last_bit, samples, 1, HERE)["x10"].sqnr_db)
+    assert other_function(given, last_bit, samples, least=150) == {}
+    found = other_function(given, model(text, one=np.float32(1), four=np.float32(3.999)), samples)
+    assert 0 < found["x10"] < 20
 
 
 def test_another_model_than_the_translated_one_is_status_1(

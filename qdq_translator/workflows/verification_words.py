@@ -123,10 +123,14 @@ def _print_verdict(console: Any, results: Verification) -> None:
     if overall != EQUAL and deciding:
         name, row = min(deciding, key=lambda pair: _finite(pair[1].sqnr_db) - _finite(pair[1].least_db))
         where = f" in {row.where}" if row.where else ""
-        text += (
-            f", by '{escape(name)}'{where}: {_db(row.sqnr_db, False)} dB; rounding with the model's scales would "
-            f"give {_db(row.expected_db, False)} dB, and below {_db(row.least_db, False)} dB it is suspicious"
-        )
+        text += f", by '{escape(name)}'{where}: {_db(row.sqnr_db, False)} dB; "
+        if row.expected_db == -math.inf:
+            text += "values leave the range of FP16 if nothing clips them, so that the cost of rounding is not known"
+        else:
+            text += (
+                f"rounding with the model's scales would give {_db(row.expected_db, False)} dB, and below "
+                f"{_db(row.least_db, False)} dB it is suspicious"
+            )
     console.print(f"Verdict: {text}.")
     for sentence in reasons[:SHOWN_JUMPS]:
         console.print(f"  {escape(sentence)}")
