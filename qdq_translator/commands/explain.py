@@ -61,7 +61,9 @@ def run(options: Options) -> int:
         if options.json:
             _print_json(log, plan)
         else:
-            print_log(log, options.all, plan, heading="text" if "\n" in name else name)
+            print_log(
+                log, options.all, plan, heading="standard input" if name == "-" else "text" if "\n" in name else name
+            )
     return status
 
 

@@ -119,9 +119,12 @@ def recognize(line: str) -> Optional[Found]:
     if not candidates:
         return None
     text = plain(line)
+    lower = text.lower()
     for place in sorted(candidates):
         message = messages()[place]
-        match = message.pattern.search(text) or message.pattern.search(line[:_LONGEST])
+        match = message.pattern.search(text)
+        if not match and not any(key in lower for key in message.keys):
+            match = message.pattern.search(line[:_LONGEST])  # what it names is in the prefix
         if match:
             names = match.groupdict()
             return Found(message, text, names.get("layer") or "", names.get("tensor") or "")
