@@ -54,9 +54,11 @@ def action(runner: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
         ({}, 0, ""),
         (
             {
-                "options": "--infer_add_scales",
+                "options": f"{DLA} --infer_add_scales",
                 "fail_under_int8_macs": "99",
+                "fail_over_ms": "100",
                 "min_cosine": "0.9",
+                "min_top1_agreement": "50",
                 "inputs": str(SAMPLES),
             },
             0,
@@ -64,8 +66,6 @@ def action(runner: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
         ),
         ({"fail_under_int8_macs": "99"}, 1, "below --fail_under_int8_macs 99"),
         ({"options": DLA, "fail_over_ms": "0.00001"}, 1, "over --fail_over_ms 1e-05"),
-        ({"options": DLA, "fail_over_ms": "100"}, 0, ""),
-        ({"min_top1_agreement": "50", "inputs": str(SAMPLES)}, 0, ""),
         ({"metric": "metric.py:right", "max_metric_drop": "-1", "inputs": "data"}, 1, "--max_metric_drop"),
         ({"metric": "metric.py:right", "max_metric_drop": "0.5", "inputs": "data", "labels": "labels.npy"}, 0, ""),
         ({"min_cosine": "1", "options": "--infer_add_scales", "inputs": str(SAMPLES)}, 1, "--min_cosine"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import Counter
 from typing import Any
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("without_normal_forms")  # they were stripp
 CASES = [p.stem for p in zoo_paths("parsed_network/*.json") if p.stem not in REFUSED]
 
 
+@functools.lru_cache(maxsize=None)
 def translated(stem: str, platform: str, **flags: Any) -> Translation:
     return translate(model_path(stem), options_for(model_path(stem), platform=platform, **flags))
 

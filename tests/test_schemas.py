@@ -73,13 +73,13 @@ def test_the_example_is_what_the_schemas_say(options: dict[str, Any], tmp_path: 
     assert Draft7Validator(results_schema()).is_valid(json.loads(results.read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("options", [{}, EVERYTHING], ids=["defaults", "everything"])
-def test_the_whole_zoo_is_what_the_schemas_say(options: dict[str, Any], tmp_path: Path) -> None:
+def test_the_whole_zoo_is_what_the_schemas_say(tmp_path: Path) -> None:
+    """Defaults and every option by turns: every architecture is there in several dialects."""
     models = [path for folder in ("mini", "edge") for path in sorted(need_shared(ZOO / folder).glob("*.onnx"))]
     translated = 0
-    for model in models:
+    for number, model in enumerate(models):
         try:
-            files = translate(model, TranslateOptions(**options)).save(tmp_path)
+            files = translate(model, TranslateOptions(**(EVERYTHING if number % 2 else {}))).save(tmp_path)
         except UserError:
             continue
         translated += 1

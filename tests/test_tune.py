@@ -171,6 +171,9 @@ def test_two_workers_find_the_same(outcome: tuple[Path, dict[str, Any]], spread:
     folder, found = outcome
     status, other = tuned(spread, tmp_path / "two", "--workers", "2")
     assert status == 0 and _without_time(other, tmp_path / "two") == _without_time(found, folder)
+    for path in TranslationFiles.locate(str(folder)):
+        if path.is_file():
+            assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
 
 
 def _rows(journal: Path) -> dict[str, str]:
@@ -320,7 +323,7 @@ def test_data_and_labels_may_have_addresses(spread: Path, tmp_path: Path) -> Non
     for given in (["memory://val", "--labels", "memory://y.npy"], [str(tmp_path / "x.npz")]):
         out = tmp_path / f"t{len(found)}"
         asked = ["tune", "-i", str(spread), "--data", *given, "--calibrate", given[0], "--max_drop", "100", *SHAPES]
-        assert main([*asked, "--evaluations", "3", "-o", str(out)]) == 0
+        assert main([*asked, "--evaluations", "2", "-o", str(out)]) == 0
         rows = json.loads((out / "spread_tune.json").read_text())["points"]
         found.append([(row["measured"], row["cost"]) for row in rows])
     assert found[0] == found[1]

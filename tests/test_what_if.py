@@ -19,6 +19,9 @@ from qdq_translator.targets.dla import verdicts
 from qdq_translator.targets.dla.verdicts import DlaPlan, judge
 from qdq_translator.workflows.translator import Translation
 from tests.conftest import ZOO, need_shared
+from tests.dla.check import graph
+from tests.dla.test_error_function import ARRAYS as GELU_ARRAYS
+from tests.dla.test_error_function import GELU
 from tests.small_models import model, pair
 
 
@@ -116,3 +119,15 @@ def test_presets(preset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "--preset" in capsys.readouterr().err
     plain = translate(mixed(), TranslateCommand(**PRESETS[preset]), "m")
     assert translate(mixed(), options, "m").tensor_scales == plain.tensor_scales
+
+
+def test_d22_is_advised_with_and_without_rewrites() -> None:
+    """Among what is worth trying, on top of the rewrites and without them."""
+    body = pair("x", "q") + GELU + "y = MaxPool <kernel_shape = [2, 2]> (h)"
+    gelu = graph("float[{N},3,4,5] x", "float[b,c,h,w] y", body, **GELU_ARRAYS)
+    for base in (False, True):
+        found = translate(gelu, TranslateOptions(target="orin-dla", dla_rewrites=base))
+        rows = {row.options: row.gpu_layers for row in found.causes.what_if}
+        assert rows[("--dla_rewrites approximate",)] == 0
+    done = translate(gelu, TranslateOptions(target="orin-dla", dla_rewrites="approximate"))
+    assert not [row for row in done.causes.what_if if any("approximate" in flag for flag in row.options)]

@@ -87,7 +87,7 @@ def test_threads_and_processes_add_up_to_the_same_bits() -> None:
     assert count == 200 and expected != sum(sorted(Floats().open()(run)[0] for run in range(200)))
     for threads in (3, 16):
         assert InProcess(threads).run(Floats(), ranges)[0] == expected
-    for number in (1, 2, 3):
+    for number in (1, 3):
         with contextlib.closing(Processes(number)) as engine:
             total, pids, _ = engine.run(Floats(), ranges)
         assert total == expected and os.getpid() not in pids and len(pids) <= number
@@ -190,7 +190,7 @@ def _everything(where: Evaluation, translated: Path, folder: Path) -> dict[str, 
     board: dict[str, Any] = {"target": "orin-dla", "platform": "jetpack-6.2"}
     calibrating = TranslateOptions(**board, calibrate=str(DATA), calibrate_samples=40)
     files = translate(MODEL, calibrating, where=where).save(folder)
-    search = TuneOptions(model=str(MODEL), data=str(DATA), max_drop=0.0, samples=40, evaluations=6, **board)
+    search = TuneOptions(model=str(MODEL), data=str(DATA), max_drop=0.0, samples=40, evaluations=4, **board)
     found = tune(dataclasses.replace(search, output_dir=str(folder)), where, silent)
     assert found.results["evaluations"] > 3
     del verified["sensitivity"]["seconds"], found.results["seconds"], found.results["command"]
@@ -201,13 +201,12 @@ def _everything(where: Evaluation, translated: Path, folder: Path) -> dict[str, 
     }
 
 
-def test_1_2_and_16_workers_and_a_cluster_give_the_same_bytes(translated: Path, tmp_path: Path) -> None:
+def test_5_workers_and_a_cluster_give_the_same_bytes_as_one(translated: Path, tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     alone = _everything(Evaluation(InProcess(1)), translated, tmp_path / "1")
     assert len(alone) > 6
-    for number in (2, 16):
-        with evaluation(number) as where:
-            assert _everything(where, translated, tmp_path / str(number)) == alone, f"{number} workers"
+    with evaluation(5) as where:
+        assert _everything(where, translated, tmp_path / "5") == alone
     with dask_cluster(2, {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}) as (address, _):
         stack, where = connected(address)
         with stack:

@@ -123,14 +123,3 @@ def test_case_2(batch: str) -> None:
     assert {
         name: scale * 127 for name, scale in found.rewritten.tensor_scales.items() if name[:2] == "m_"
     } == pytest.approx({"m_tanh": 1, "m_gate": 1})
-
-
-def test_what_it_would_do_is_said_where_it_would() -> None:
-    """Among what is worth trying, on top of the rewrites and without them."""
-    model = graph(X, "float[b,c,h,w] y", pair("x", "q") + GELU + "y = MaxPool <kernel_shape = [2, 2]> (h)", **ARRAYS)
-    for base in (False, True):
-        found = translate(model, TranslateOptions(**{**ORIN, "dla_rewrites": base}))  # type: ignore[arg-type]
-        rows = {row.options: row.gpu_layers for row in found.causes.what_if}
-        assert rows[("--dla_rewrites approximate",)] == 0
-    done = translate(model, TranslateOptions(**{**ORIN, "dla_rewrites": "approximate"}))  # type: ignore[arg-type]
-    assert not [row for row in done.causes.what_if if any("approximate" in flag for flag in row.options)]

@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.dla.check import BATCHES, INFER, graph, ints, pair, same, weights
+from qdq_translator import TranslateOptions, translate
+from tests.dla.check import BATCHES, INFER, ORIN, graph, ints, pair, same, weights
 
 XAVIER = {"target": "xavier-dla", "platform": "jetpack-5.1", "unify_scales": "max", **INFER}
 SAME_SHAPE = ("Relu", "Identity", "Dropout", "Neg", "HardSigmoid", "HardSwish", "Sum", "Mean", "Max", "Add", "Div")
@@ -162,5 +163,7 @@ def test_random_network(seed: int) -> None:
 
 
 def test_random_networks_reach_every_rule_that_they_have_operators_for() -> None:
-    rules = {rule for seed in range(60) for rule in same(Network(seed).model("1")).rules}
+    options = TranslateOptions(dla_rewrites=True, **ORIN)
+    made = (translate(Network(seed).model("1"), options) for seed in range(60))
+    rules = {applied.rule for one in made for applied in one.rewrites.applied}
     assert rules == {f"D{n}" for n in (3, 4, 5, 6, 7, 9, 11, 13, 15, 17, 21, 23, 27)}
