@@ -308,6 +308,16 @@ def test_without_onnxruntime(
 @pytest.mark.skipif(
     sys.version_info < (3, 9), reason="single codes of this network fall on the other side in ONNX Runtime 1.19"
 )
+def test_an_output_that_no_sample_changes_is_named(tmp_path: Path) -> None:
+    text = "g (float[1,4,2,2] x) => (float[1,4,2,2] y, float[1,4,2,2] dead) { y = Relu(x) low = Sub(x, far) dead = Relu(low) }"
+    onnx.save(small(text, far=np.float32(1e4)), tmp_path / "m.onnx")
+    files = translate(tmp_path / "m.onnx").save(tmp_path / "t")
+    for samples in (1, 2):
+        asked = Options(model=str(tmp_path / "m.onnx"), translation=str(files.folder), samples=samples)
+        named = [note for note in verify(asked)["notes"] if "shows nothing" in note]
+        assert len(named) == samples - 1 and all("'dead'" in note for note in named)
+
+
 def test_renamed_outputs_are_matched_by_node(tmp_path: Path) -> None:
     renamed = translate(DIGITS, dataclasses.replace(COVERED, rename_node_outputs=True)).save(tmp_path)
     results = verify(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Optional
 
@@ -130,11 +131,14 @@ class SlicedComparison(Comparison):
         """`batch`: an output whose first axis has this size has the samples there."""
         super().__init__()
         self.batch = batch
+        self.references: set[bytes] = set()
+        """Digests of the reference's values, one for each run that differs from the others."""
         self._energies: dict[int, np.ndarray] = {}
         self._values: dict[int, int] = {}
 
     def add(self, reference: np.ndarray, other: np.ndarray) -> None:
         super().add(reference, other)
+        self.references.add(hashlib.sha256(np.ascontiguousarray(reference).data).digest())
         if reference.dtype.kind != "f":
             return
         a, b = reference.astype(np.float64), other.astype(np.float64)
@@ -156,6 +160,7 @@ class SlicedComparison(Comparison):
     def merge(self, other: Comparison) -> None:
         super().merge(other)
         if isinstance(other, SlicedComparison):
+            self.references |= other.references
             for axis, energies in other._energies.items():
                 self._weigh(axis, energies, other._values[axis])
 

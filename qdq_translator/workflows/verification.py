@@ -141,6 +141,11 @@ def _verified(given: _Given, faults: list[str]) -> Verification:
     setup.progress("expected rounding", 0, 1)
     verdict = judge_all(setup, found)
     notes = [*samples.notes, *(device.notes if device is not None else ())]
+    notes += [
+        f"the model's output '{name}' has the same values for all {len(samples)} samples: comparing it shows nothing"
+        for name, row in found.items()
+        if samples.runs > 1 and len(row.references) == 1
+    ]
     layers, audit = compare_layers(setup) if options.per_layer else None, _audit(given)
     rows = layers.rows if layers is not None else ()
     notes += [f"'{row.tensor}': {'; '.join(row.notes)}" for row in rows if row.tensor in network.unary]
