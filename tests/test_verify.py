@@ -33,6 +33,7 @@ from qdq_translator.simulate.metrics import Comparison, SlicedComparison
 from qdq_translator.simulate.run import ExplicitNetwork
 from qdq_translator.workflows.verification import verify
 from tests.small_models import model as small
+from tests.small_models import pair
 from tests.test_verify_faults import COVERED, DIGITS, SAMPLES
 
 pytest.importorskip("onnxruntime")
@@ -309,8 +310,9 @@ def test_without_onnxruntime(
     sys.version_info < (3, 9), reason="single codes of this network fall on the other side in ONNX Runtime 1.19"
 )
 def test_an_output_that_no_sample_changes_is_named(tmp_path: Path) -> None:
-    text = "g (float[1,4,2,2] x) => (float[1,4,2,2] y, float[1,4,2,2] dead) { y = Relu(x) low = Sub(x, far) dead = Relu(low) }"
-    onnx.save(small(text, far=np.float32(1e4)), tmp_path / "m.onnx")
+    text = f"""g (float[1,4,2,2] x) => (float[1,4,2,2] y, float[1,4,2,2] dead) {{
+        {pair("x", "d")} y = Relu(d) low = Sub(d, far) dead = Relu(low) }}"""
+    onnx.save(small(text, s=np.float32(0.05), z=np.int8(0), far=np.float32(1e4)), tmp_path / "m.onnx")
     files = translate(tmp_path / "m.onnx").save(tmp_path / "t")
     for samples in (1, 2):
         asked = Options(model=str(tmp_path / "m.onnx"), translation=str(files.folder), samples=samples)
