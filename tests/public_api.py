@@ -26,7 +26,8 @@ SCHEMAS = {
     "REPORT": schemas.report_schema(),
     "CONFIG": schemas.config_schema(),
     "RESULTS": schemas.results_schema(),
-    **{name: getattr(schemas, name) for name in ("TUNING", "EXPLICIT_REPORT")},
+    "TUNING": schemas.tuning_schema(),
+    "EXPLICIT_REPORT": schemas.EXPLICIT_REPORT,
 }
 
 

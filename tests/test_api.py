@@ -25,7 +25,7 @@ from jsonschema import Draft7Validator
 import qdq_translator as qt
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
-from qdq_translator.core.formats.schemas import EXPLICIT_REPORT, TUNING, report_schema, results_schema
+from qdq_translator.core.formats.schemas import EXPLICIT_REPORT, report_schema, results_schema, tuning_schema
 from tests import public_api
 from tests.test_schemas import hold
 
@@ -225,7 +225,7 @@ def test_tune_with_a_callable(tmp_path: Path) -> None:
         shapes=["input:1x1x16x16"],
     )
     assert found.holds and found.to_dict()["metric"]["name"] == "top1"
-    Draft7Validator(TUNING).validate(found.to_dict())
+    Draft7Validator(tuning_schema()).validate(found.to_dict())
     assert (tmp_path / "digits_resnet_qat_noqdq.onnx").exists() and len(repr(found).splitlines()) <= 10
 
 

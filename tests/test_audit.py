@@ -14,6 +14,7 @@ from qdq_translator.cli import main
 from qdq_translator.commands.verify import Options
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.progress import silent
 from qdq_translator.simulate.calibration.audit import audit_network
 from qdq_translator.simulate.implicit import ImplicitNetwork
@@ -55,14 +56,14 @@ def audited(explicit: onnx.ModelProto, data: Path, folder: Path):  # type: ignor
 def test_figures_are_those_of_the_values(data: Path, tmp_path: Path) -> None:
     """'a' clips, 'b' wastes bits; each row against the tensor's own values in the explicit model."""
     explicit = network(sa=1 / 127, sb=40 / 127)
-    rows = {row.tensor: row for row in audited(explicit, data, tmp_path / "t").rows}
+    rows = {row.tensor: row for row in audited(explicit, data, tmp_path / "t").tensors}
     values = Session(explicit, "explicit", ["x", "a", "b"]).run({"x": np.load(data)})
     for name, amax in (("x", 4.0), ("a", 1.0), ("b", 40.0)):
         row, seen = rows[name], values[name].astype(np.float64)
         scale = np.float32(amax / 127)
         error = Comparison()
         error.add(seen, np.clip(np.rint(seen / scale), -128, 127) * scale)
-        assert row.as_dict()["sqnr_db"] == pytest.approx(error.sqnr_db, abs=0.1)
+        assert row.sqnr_db == pytest.approx(error.sqnr_db, abs=0.1)
         assert row.clipped == pytest.approx((np.abs(seen) > amax).mean(), abs=1e-3)
         assert row.unused_bits == pytest.approx(max(0, np.log2(amax / np.abs(seen).max())), abs=1e-4)
         assert (row.lowest, row.highest) == (pytest.approx(seen.min()), pytest.approx(seen.max()))
@@ -71,7 +72,7 @@ def test_figures_are_those_of_the_values(data: Path, tmp_path: Path) -> None:
 
 def test_histograms_hold_every_value_and_the_clip_lines(data: Path, tmp_path: Path) -> None:
     explicit = network(sa=1 / 127)
-    row = next(r for r in audited(explicit, data, tmp_path / "t").as_dict()["tensors"] if r["tensor"] == "x")
+    row = next(r for r in plain(audited(explicit, data, tmp_path / "t"))["tensors"] if r["tensor"] == "x")
     counts, end = row["histogram"]["counts"], row["histogram"]["end"]
     magnitudes = np.abs(np.load(data)).ravel()
     assert counts == np.histogram(magnitudes, len(counts), (0, end))[0].tolist() and sum(counts) == magnitudes.size
@@ -121,8 +122,8 @@ def test_weights_by_channel(data: Path, tmp_path: Path) -> None:
 
 def test_the_worst_comes_first(data: Path, tmp_path: Path) -> None:
     audit = audited(network(sa=1 / 127, sb=40 / 127), data, tmp_path / "t")
-    assert [row.tensor for row in audit.rows] == ["a", "b", "x"]
-    assert audit.rows[0].gain_db > 10 and audit.rows[1].gain_db > 10 and audit.rows[2].gain_db < 1
+    assert [row.tensor for row in audit.tensors] == ["a", "b", "x"]
+    assert audit.tensors[0].gain_db > 10 and audit.tensors[1].gain_db > 10 and audit.tensors[2].gain_db < 1
     assert audited(network(), data, tmp_path / "fits").unlike == ""
 
 
@@ -137,11 +138,11 @@ def test_an_outlier_channel_and_asymmetric_data_are_named(tmp_path: Path) -> Non
     values = np.random.default_rng(2).standard_normal((16, 4, 8, 8)).astype(np.float32)
     values[:, 2] = np.abs(values[:, 2]) * 9
     np.save(tmp_path / "x.npy", values)
-    row = next(r for r in audited(network(sx=40 / 127), tmp_path / "x.npy", tmp_path / "t").rows if r.tensor == "x")
+    row = next(r for r in audited(network(sx=40 / 127), tmp_path / "x.npy", tmp_path / "t").tensors if r.tensor == "x")
     assert "channel 2 reaches" in row.cause and "asymmetric" not in row.cause
     values = np.random.default_rng(2).uniform(-0.5, 3.5, (16, 4, 8, 8)).astype(np.float32)
     np.save(tmp_path / "x.npy", values)
-    row = next(r for r in audited(network(sx=3.5 / 127), tmp_path / "x.npy", tmp_path / "t").rows if r.tensor == "x")
+    row = next(r for r in audited(network(sx=3.5 / 127), tmp_path / "x.npy", tmp_path / "t").tensors if r.tensor == "x")
     assert row.cause == f"asymmetric: from {values.min():.4g} to {values.max():.4g} under a symmetric scale"
 
 

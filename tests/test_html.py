@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import csv
+import dataclasses
 import json
 import math
 import re
@@ -21,6 +22,7 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import MissingDependency, UserError
+from qdq_translator.core.formats.tune_rows import Cost, Measured, Tuned
 from qdq_translator.core.words import percent
 from qdq_translator.output.report import changes, html
 from qdq_translator.output.report import model as page_model
@@ -29,6 +31,7 @@ from qdq_translator.output.report.html import write_page
 from qdq_translator.output.report.tuning import tuning
 from tests import browser as browsers
 from tests.pages import Page, compare, comparison_page, network, report_page, rows
+from tests.tuning_rows import tuned
 
 MARKUP = (
     """<script>window.hacked=1</script>"><img src=x onerror="window.hacked=2"></script><script>window.hacked=3//'"""
@@ -94,19 +97,18 @@ def test_shares_of_a_gpu_target_are_those_of_the_coverage() -> None:
 
 
 def test_points_of_tuning_say_cost_and_place_on_the_front() -> None:
-    costs = [{"milliseconds": time, "int8_macs": 0.75, "gpu_layers": 0} for time in (0.5, 0.25, None)]
-    measured = [{"score": score, "samples": 8, "complete": True, "drop": 0.0} for score in (0.9, 0.8, 0.7)]
-    points = [{"cost": c, "measured": m, "changes": {}, "kept_fp16": []} for c, m in zip(costs, measured)]
-    results = {"points": points[:2], "front": points[1::-1], "best": points[0]}
-    goal = {"metric": {"reference": 0.95}, "goal": {"max_drop": 0.1}}
-    drawn = tuning({**results, **goal})
+    costs = [Cost(time, 0, 0.75, 1) for time in (0.5, 0.25, None)]
+    measured = [Measured(score, 8, True, 0.0) for score in (0.9, 0.8, 0.7)]
+    points = tuple(Tuned("start", {}, (), c, m) for c, m in zip(costs, measured))
+    results = tuned(points[:2], points[1::-1])
+    drawn = tuning(results)
     assert [(row["cost"], row["score"], row["front"], row["kind"]) for row in drawn["points"]] == [
         (0.5, 0.9, 2, "best"), (0.25, 0.8, 1, "front"),
     ]  # fmt: skip
     assert drawn["points"][0]["title"] == "0.5 ms, 0.9 on 8 samples: nothing" and drawn["least"] == pytest.approx(0.85)
-    untimed = tuning({**results, **goal, "points": points})
+    untimed = tuning(dataclasses.replace(results, points=points))
     assert untimed["points"][2]["cost"] == 25 and untimed["points"][2]["title"].startswith("25.0% of MACs above INT8, ")
-    assert tuning({**results, **goal, "points": []}) == {}
+    assert tuning(dataclasses.replace(results, points=())) == {}
 
 
 def test_unknown_macs_say_so(report: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from e2e_workflow.denoiser import images
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.formats.schemas import TUNING
+from qdq_translator.core.formats.schemas import tuning_schema
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.run import Session
 from qdq_translator.workflows.tune.bench import cost_of
@@ -117,10 +117,10 @@ def test_noise_energies_add_up(outcome: tuple[Path, dict[str, Any]]) -> None:
     assert (
         sum(shares) == pytest.approx(1) and shares == sorted(shares, reverse=True) and ranking["account"]["passes"] <= 8
     )
-    Draft7Validator(TUNING).validate(found)
+    Draft7Validator(tuning_schema()).validate(found)
     del ranking["account"]["entries"][0]["share"]
     with pytest.raises(ValidationError, match="'share' is a required property"):
-        Draft7Validator(TUNING).validate(found)
+        Draft7Validator(tuning_schema()).validate(found)
     for row in found["additivity"]:
         assert row["tensors"] > 1 and row["measured_share"] == pytest.approx(row["expected_share"], abs=0.1)
 

@@ -170,7 +170,7 @@ def test_a_budget_of_milliseconds() -> None:
     assert best is not None and best.cost.milliseconds is not None and best.cost.milliseconds <= 6.0
     assert best.measured.drop < search.found[Point()].measured.drop
     assert all(
-        found.measured.drop >= best.measured.drop for found in search.found.values() if Goal(None, 6.0).holds(found)
+        found.measured.drop >= best.measured.drop for found in search.found.values() if Goal(None, 6.0).allows(found)
     )
 
 

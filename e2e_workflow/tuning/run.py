@@ -17,7 +17,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 import numpy as np
 
@@ -28,8 +28,10 @@ from e2e_workflow.detector.make import padded
 from e2e_workflow.glyphs import sensitive
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main as translator_command
+from qdq_translator.core.formats.rows import read
+from qdq_translator.core.formats.tune_rows import Measured, Tuned, Tuning
 from qdq_translator.ir.io import load_model
-from qdq_translator.output.report.tuning import table
+from qdq_translator.output.report.tuning import CALIBRATED, table
 from qdq_translator.simulate.evaluation import HERE
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import input_specs, load_samples
@@ -128,7 +130,7 @@ class Case:
             shapes=[f"input:{'x'.join(map(str, (1, *images.calibration.shape[1:])))}"],
         )
 
-    def tuned(self, *goal: str) -> dict[str, Any]:
+    def tuned(self, *goal: str) -> Tuning:
         """The results of `tune` with --max_drop or --budget_ms."""
         out = self._folder / "_".join([self.name, self.model.stem, *(word.strip("-") for word in goal)])
         asked = [
@@ -141,9 +143,9 @@ class Case:
             self.metric,
             *Point().words(self.base),
         ]
-        translator_command([*asked, *goal, "-o", str(out), "--evaluations", str(self._evaluations)])
-        found: dict[str, Any] = json.loads((out / f"{self.model.stem}_tune.json").read_text())
-        return found
+        asked += ["--held_out", str(self.held), "--evaluations", str(self._evaluations)]
+        translator_command([*asked, *goal, "-o", str(out)])
+        return read(Tuning, json.loads((out / f"{self.model.stem}_tune.json").read_text()))
 
     def translation(self, point: Point) -> Translation:
         return translate(self.model, point.options(self.base))
@@ -158,57 +160,62 @@ class Case:
         return meter.reference.score
 
 
-def point_of(row: dict[str, Any]) -> Point:
-    return Point.of(row["changes"], row["kept_fp16"])
+def point_of(row: Tuned) -> Point:
+    return Point.of(row.changes, row.kept_fp16)
 
 
-def cost_order(cost: dict[str, Any]) -> tuple[int, float]:
-    """Less is better, as the search has it."""
-    return cost["gpu_layers"], cost["milliseconds"]
+def with_error(measured: Optional[Measured]) -> str:
+    """Score on the images held out, with the 99% interval of its drop."""
+    if measured is None:
+        return ""
+    return f"{measured.score:.2f}" + ("" if measured.error is None else f" ±{measured.error:.2f}")
 
 
-def run(case: Case) -> tuple[list[str], dict[str, Any]]:
+def run(case: Case) -> tuple[list[str], Tuning]:
     """A row of the table, and what `tune` found. Raises AssertionError where that is worse than the best point by hand."""
     found = case.tuned("--max_drop", str(MAX_DROP))
     by_hand = min(
-        (row for row in found["points"] if row["why"] == "start"),
-        key=lambda row: (max(row["measured"]["drop"], MAX_DROP), *cost_order(row["cost"])),
+        (row for row in found.points if row.why == "start"),
+        key=lambda row: (max(row.measured.drop, MAX_DROP), *row.cost.key),
     )
-    best = found["best"]
-    if by_hand["measured"]["drop"] <= MAX_DROP:
-        order = [cost_order(row["cost"]) for row in (best, by_hand)]
-        assert order[0] <= order[1], f"{case.model.name}: tuned {order[0]}, by hand {order[1]}"
-    row = [case.name, case.model.stem, case.sizes, case.unit, f"{case.score(case.held, None):.2f}"]
-    for point in (by_hand, best):
-        cost = point["cost"]
-        row += [f"{case.score(case.held, point_of(point)):.2f}", f"{cost['milliseconds']:.3f}"]
-        row.append(f"{100 * cost['int8_macs']:.1f}%")
-    row += [str(best["cost"]["higher_layers"]), str(found["evaluations"])]
+    best = found.best
+    if by_hand.measured.drop <= MAX_DROP:
+        assert best.cost.key <= by_hand.cost.key, f"{case.model.name}: tuned {best.cost}, by hand {by_hand.cost}"
+    row = [case.name, case.model.stem, case.sizes, case.unit, f"{found.metric.held_out:.2f}"]
+    row += [f"{case.score(case.held, point_of(by_hand)):.2f}", f"{by_hand.cost.milliseconds:.3f}"]
+    row += [f"{100 * by_hand.cost.int8_macs:.1f}%", with_error(best.held_out), f"{best.cost.milliseconds:.3f}"]
+    row += [f"{100 * best.cost.int8_macs:.1f}%", str(best.cost.higher_layers), changes_of(best), str(found.evaluations)]
     print(" | ".join(row), flush=True)
     return row, found
 
 
-def fp16_sets(case: Case, found: dict[str, Any]) -> str:
+def changes_of(point: Tuned) -> str:
+    """Calibration of a point, in words."""
+    names = [name for name in CALIBRATED if name in point.changes]
+    return ", ".join(name if point.changes[name] is True else f"{name} {point.changes[name]}" for name in names)
+
+
+def fp16_sets(case: Case, found: Tuning) -> str:
     """FP16 sets of several makers for the point whose tensors `tune` tried first. Raises AssertionError where one that holds is
     cheaper than the one that `tune` found."""
-    base = found["sensitivity"][0]
-    changes, tensors = base["changes"], sorted(base["tensors"], key=lambda row: -row["noise_share"])
+    base = found.sensitivity[0]
+    changes, tensors = base.changes, sorted(base.tensors, key=lambda row: -row.noise_share)
     plan = [layer for layer in case.translation(Point.of(changes)).plan if layer.precision != "none"]
     layers = [layer.name for layer in plan]
     convs = [layer.name for layer in plan if layer.op == "Conv"]
-    reference = found["metric"]["reference"]
+    reference = found.metric.reference
     loudest: list[str] = []
     for tensor in tensors:
         if reference - case.score(case.seen, Point.of(changes, loudest)) <= MAX_DROP:
             break
-        loudest += tensor["layers"]
-    rows, best = [], cost_order(found["best"]["cost"])
+        loudest += tensor.layers
+    rows, best = [], found.best.cost.key
     for who, point in (
         ("nothing", Point.of(changes)),
         ("the first and the last Conv", Point.of(changes, [convs[0], convs[-1]])),
         ("the last block and what follows it", Point.of(changes, layers[layers.index(convs[-4]) :])),
         ("the loudest tensors, until it holds", Point.of(changes, loudest)),
-        ("tune", point_of(found["best"])),
+        ("tune", point_of(found.best)),
         ("everything", Point.of(changes, layers)),
     ):
         cost = cost_of(case.translation(point))
@@ -216,47 +223,46 @@ def fp16_sets(case: Case, found: dict[str, Any]) -> str:
         rows.append([who, str(cost.higher_layers), f"{cost.milliseconds:.3f}", f"{100 * cost.int8_macs:.1f}%"])
         rows[-1] += [f"{seen:.2f}", f"{held:.2f}", "yes" if reference - seen <= MAX_DROP else "no"]
         print(" | ".join(rows[-1]), flush=True)
-        assert rows[-1][-1] == "no" or best <= cost_order(cost.as_dict()), f"{who} is cheaper than what tune found"
+        assert rows[-1][-1] == "no" or best <= cost.key, f"{who} is cheaper than what tune found"
     return results.table(["kept in FP16", "layers above INT8", "ms", "MACs in INT8", "seen", "held out", "holds"], rows)
 
 
-def trade_off(case: Case, tuned: dict[float, dict[str, Any]]) -> str:
+def trade_off(case: Case, tuned: dict[float, Tuning]) -> str:
     """The best point of each drop allowed, and the best metric within the milliseconds of the one of MAX_DROP."""
-    budget = tuned[MAX_DROP]["best"]["cost"]["milliseconds"]
+    budget = tuned[MAX_DROP].best.cost.milliseconds
     goals = [(f"`--max_drop {drop}`", found) for drop, found in tuned.items()]
     goals.append((f"`--budget_ms {budget:.4g}`", case.tuned("--budget_ms", f"{budget:.4g}")))
     rows = []
     for goal, found in goals:
-        best = found["best"]
-        rows.append([goal, "yes" if found["goal"]["holds"] else "no", f"{best['cost']['milliseconds']:.3f}"])
-        rows[-1] += [f"{100 * best['cost']['int8_macs']:.1f}%", f"{best['measured']['score']:.2f}"]
-        rows[-1] += [f"{case.score(case.held, point_of(best)):.2f}", str(found["evaluations"])]
+        best = found.best
+        rows.append([goal, "yes" if found.goal.holds else "no", f"{best.cost.milliseconds:.3f}"])
+        rows[-1] += [f"{100 * best.cost.int8_macs:.1f}%", f"{best.measured.score:.2f}", with_error(best.held_out)]
+        rows[-1] += [changes_of(best), str(found.evaluations)]
         print(" | ".join(rows[-1]), flush=True)
-    return results.table(["goal", "holds", "ms", "MACs in INT8", "seen", "held out", "measured"], rows)
+    return results.table(["goal", "holds", "ms", "MACs in INT8", "seen", "held out", "calibration", "measured"], rows)
 
 
-def front(case: Case, found: dict[str, Any]) -> str:
+def front(found: Tuning) -> str:
     """The Pareto front, as `tune` prints it."""
-    header = ["ms", "GPU layers", "MACs in INT8", case.unit, "drop", "changes to the row above"]
-    return results.table(header, table(found["front"]))
+    headings, rows = table(found)
+    return results.table(["chosen", *headings[1:]], rows)
 
 
-def denoised(case: Case, found: dict[str, Any]) -> str:
+def denoised(case: Case, found: Tuning) -> str:
     """The three tables of the denoiser."""
     tuned = {drop: found if drop == MAX_DROP else case.tuned("--max_drop", str(drop)) for drop in DROPS}
     added = "; ".join(
-        f"{row['tensors']} tensors, {100 * row['expected_share']:.0f}% by the sum of their shares and "
-        f"{100 * row['measured_share']:.0f}% measured"
-        for row in found["additivity"]
+        f"{row.tensors} layers, {100 * row.expected_share:.0f}% by the sum of their shares and {100 * row.measured_share:.0f}% measured"
+        for row in found.additivity
     )
     return "\n\n".join(
         [
-            f"## The denoiser\n\nAs given {found['metric']['reference']:.2f} dB on the images that `tune` saw. FP16 sets, `--max_drop {MAX_DROP}`:",
+            f"## The denoiser\n\nAs given {found.metric.reference:.2f} dB on the images that `tune` saw. FP16 sets, `--max_drop {MAX_DROP}`:",
             fp16_sets(case, found),
             f"The noise energy that the set of `tune` takes away: {added}.\n\nWhat a drop allowed buys, and the other way round:",
             trade_off(case, tuned),
             f"The Pareto front of `--max_drop {DROPS[-1]}`:",
-            front(case, tuned[DROPS[-1]]),
+            front(tuned[DROPS[-1]]),
         ]
     )
 

@@ -26,6 +26,7 @@ from qdq_translator.commands.located import locate
 from qdq_translator.core.disk import VALUES
 from qdq_translator.core.errors import ModelError, UsageError, UserError
 from qdq_translator.core.formats.files import plain_name
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.options import TranslateCommand, TranslateOptions, check_values
 from qdq_translator.core.parsing import did_you_mean
 from qdq_translator.core.progress import Progress, silent
@@ -189,7 +190,7 @@ def tune(
         own.update(_samples("calibrate", calibrate, model, None, folder))
         asked = _asked("tune", options, own)
         outcome = tune_command.searched(asked, progress or silent)
-        return Tuning(outcome.results, outcome.translation, outcome.holds)
+        return Tuning(plain(outcome.results), outcome.translation, outcome.results.goal.holds)
 
 
 def deploy(

@@ -1,6 +1,5 @@
 """`qdq-translator ingest`: compare the results of a board with the plan."""
 
-import dataclasses
 import json
 import sys
 from dataclasses import dataclass
@@ -11,10 +10,9 @@ from qdq_translator.commands.explain import occurrences, print_log
 from qdq_translator.commands.located import locate
 from qdq_translator.core.disk import write_json
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.formats.engine_rows import BuiltLayer
+from qdq_translator.core.formats.engine_rows import Answer, BuiltLayer
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.hypotheses import HYPOTHESES
 from qdq_translator.core.options import REQUIRED, model_option, setting, translation_option
 from qdq_translator.engine.layer_info import read_layer_info
 
@@ -48,11 +46,13 @@ def run(options: Options) -> int:
         results = read_results(Path(options.file), files, Path(scratch))
         found: Dict[str, Any] = {"schema_version": 1, "kind": "qdq-translator board", **results.info}
         found["messages"] = occurrences(results.log)
+        answers: List[Answer] = []
         if not results.failed:
             layers, times = _layers(files, results), _times(files, results)
             devices = layers.pop("devices", [])
             found.update({**layers, **times, "lines": [*layers["lines"], *times.get("lines", [])]})
-            found["hypotheses"] = [*_hypotheses(files, results), *devices]
+            answers = [*_hypotheses(files, results), *devices]
+            found["hypotheses"] = plain(answers)
     write_json(files.folder / f"{files.name}_board.json", found)
     if options.json:
         print(json.dumps(found, indent=2))
@@ -63,11 +63,8 @@ def run(options: Options) -> int:
         print_log(results.log)
     for line in found.get("lines", []):
         print(line)
-    for row in found.get("hypotheses", []):
-        measured = (
-            f"distance {row['planned']:.2g} planned, {row['other']:.2g} other" if "other" in row else row["layers"]
-        )
-        print(f"{row['hypothesis']}: {row['sentence']} ({measured})")
+    for row in answers:
+        print(f"{row.hypothesis}: {row.sentence} ({row.measured})")
     if results.failed:
         print(f"{options.file}: The engine was not built; the log above shows why.", file=sys.stderr)
     return int(results.failed)
@@ -124,15 +121,8 @@ def _times(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any]
     return {**found, "lines": lines}
 
 
-def _hypotheses(files: "TranslationFiles", results: "BoardResults") -> "List[Dict[str, Any]]":
+def _hypotheses(files: "TranslationFiles", results: "BoardResults") -> "List[Answer]":
     from qdq_translator.workflows.board_results import settle, stored_feed
 
     inputs = stored_feed(files)
-    if results.outputs is None or inputs is None:
-        return []
-    rows = []
-    for row in settle(files, inputs, results.outputs):
-        about = HYPOTHESES[row.hypothesis]
-        sentence = {"planned": about.planned, "other": about.other, "": "the outputs do not decide"}[row.held]
-        rows.append({**dataclasses.asdict(row), "held": row.held, "sentence": sentence})
-    return rows
+    return settle(files, inputs, results.outputs) if results.outputs is not None and inputs is not None else []

@@ -13,7 +13,8 @@ from qdq_translator.core.formats.engine_rows import Engine
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.report_rows import Report
 from qdq_translator.core.formats.rows import plain, read
-from qdq_translator.core.formats.schemas import TUNING, board_schema, read_json, results_schema
+from qdq_translator.core.formats.schemas import board_schema, read_json, results_schema, tuning_schema
+from qdq_translator.core.formats.tune_rows import Tuning
 from qdq_translator.core.options import model_option, setting, translation_option
 
 TOOLS = ("onnxruntime", "modelopt", "modelopt-torch", "pytorch-quantization")
@@ -96,7 +97,7 @@ def run(options: Options) -> int:
         _write_overlays(Path(options.overlay), report, engines, kept)
     if options.json:
         built = {"engine": plain(engines[-1])} if engines and not comparison else {}
-        print(format_report({**(comparison or content), **built, **compared}), end="")
+        print(format_report({**(comparison or content), **built, **plain(compared)}), end="")
     elif options.html or options.overlay:
         print(f"Wrote {' and '.join(filter(None, (options.html, options.overlay)))}")
     else:
@@ -147,7 +148,8 @@ def _write_page(
             Path(options.verify), results_schema(), "Give a file of 'qdq-translator verify --save FILE'."
         )
     if options.tuning:
-        tuned = read_json(Path(options.tuning), TUNING, "Name the NAME_tune.json that 'qdq-translator tune' wrote.")
+        hint = "Name the NAME_tune.json that 'qdq-translator tune' wrote."
+        tuned = read(Tuning, read_json(Path(options.tuning), tuning_schema(), hint))
     a, b = (options.against, options.translation) if options.against else (*options.layer_info, "", "")[:2]
     write_page(report, Path(str(options.html)), other, results, (a, b), tuned, engines)
 

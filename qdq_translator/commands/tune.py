@@ -10,6 +10,7 @@ from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.disk import alone, check_place, refuse_overwriting
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles, model_name
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.options import check_count, check_needs_dla
 from qdq_translator.core.progress import Progress, progress_bar
 from qdq_translator.core.workflow_options import TuneOptions
@@ -24,24 +25,25 @@ Options = TuneOptions
 
 def run(options: Options) -> int:
     """Print the front; status 1 if no point meets the request (the best one found is written anyway)."""
-    from qdq_translator.workflows.tune.terminal import print_outcome
+    from qdq_translator.output.report.tuning import print_outcome
+    from qdq_translator.workflows.tune.run import places
 
     with progress_bar(sys.stderr, options.verbose) as progress:
         outcome = searched(options, progress)
     if options.json:
-        print(json.dumps(outcome.results, indent=2))
+        print(json.dumps(plain(outcome.results), indent=2))
     else:
-        print_outcome(outcome.results)
+        print_outcome(outcome.results, str(places(options)[1]))
         files = TranslationFiles(Path(options.output_dir), model_name(options.model))
         print_next(files, options.model, "translate")
-    if not outcome.holds:
-        drop = outcome.results["best"]["measured"]["drop"]
+    if not outcome.results.goal.holds:
+        drop = outcome.results.best.measured.drop
         print(
             f"qdq-translator tune: No point meets the goal; the best one loses {drop:.4g}. It was written all "
             "the same; allow more, or give the search more --evaluations or --calibrate data.",
             file=sys.stderr,
         )
-    return 0 if outcome.holds else 1
+    return 0 if outcome.results.goal.holds else 1
 
 
 def searched(options: Options, progress: "Progress") -> "Outcome":
@@ -50,7 +52,7 @@ def searched(options: Options, progress: "Progress") -> "Outcome":
 
     _check(options)
     journal, results = places(options)
-    read = [path for path in (options.model, options.data, options.labels, options.calibrate) if path]
+    read = [path for path in (options.model, options.data, options.labels, options.held_out, options.calibrate) if path]
     outputs = [*TranslationFiles(Path(options.output_dir), model_name(options.model)), journal, results]
     refuse_overwriting(outputs, map(Path, read))
     for place in (journal, results):

@@ -43,8 +43,8 @@ def run(options: Options) -> int:
     results = plain(found)
     if options.save:
         write_json(Path(options.save), results)
-    if options.save_layers:
-        write_file(Path(options.save_layers), "".join(f"{n}\n" for n in results["sensitivity"]["layers"]).encode())
+    if options.save_layers and found.sensitivity is not None:
+        write_file(Path(options.save_layers), "".join(f"{n}\n" for n in found.sensitivity.layers).encode())
     if options.json:
         print(json.dumps(results, indent=2))
     else:
@@ -56,7 +56,7 @@ def run(options: Options) -> int:
     for sentence in shown:
         print(f"qdq-translator verify: {sentence}", file=sys.stderr)
     if len(shown) < len(found.failed):
-        print(f"qdq-translator verify: and {len(results['failed']) - len(shown)} more (--verbose)", file=sys.stderr)
+        print(f"qdq-translator verify: and {len(found.failed) - len(shown)} more (--verbose)", file=sys.stderr)
     return 1 if found.failed else 0
 
 

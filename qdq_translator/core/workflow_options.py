@@ -185,6 +185,9 @@ class TuneOptions(TranslateOptions):
     labels: Optional[str] = in_essential(
         "a .npy, or an .npz with the array labels, if the samples have none", None, metavar="FILE"
     )
+    held_out: Optional[str] = in_essential(
+        "samples that the search does not use, with labels: the table shows the drop on them", None, metavar="PATH"
+    )
     metric: str = in_essential(
         "top1, map, or your own: file.py:name or package.module:name (docs/accuracy.md)", "top1", metavar="METRIC"
     )

@@ -20,19 +20,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Callable, Collection, Iterator, Mapping, Optional, Sequence
+from typing import Any, Callable, Collection, Iterator, Mapping, Optional, Sequence, Union
 
 import numpy as np
 import onnx
 
 from qdq_translator.core.formats.layer_precisions import is_expressible
+from qdq_translator.core.formats.verify_rows import FITS, Audit, AuditedScale, AuditedWeight, Rounding
+from qdq_translator.core.formats.verify_rows import Account as AccountRow
 from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.planning.placement import COMMUTING, Placement
 from qdq_translator.simulate.calibration.audit import audit_scales
 from qdq_translator.simulate.calibration.histogram import Histogram
-from qdq_translator.simulate.calibration.weight_audit import FITS, audit_weights
+from qdq_translator.simulate.calibration.weight_audit import audit_weights
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import (
     ImplicitNetwork,
@@ -43,7 +45,7 @@ from qdq_translator.simulate.implicit import (
     simulate,
 )
 from qdq_translator.simulate.inputs import Samples
-from qdq_translator.simulate.metrics import Comparison, finite_or_none, noise_to_db
+from qdq_translator.simulate.metrics import Comparison, noise_to_db
 from qdq_translator.simulate.segments import PLAIN, Change, Segments
 from qdq_translator.simulate.user_metric import UserMetric
 
@@ -130,16 +132,20 @@ class Account:
             if tensors.intersection(e.candidate.tensors) or weights.intersection(e.candidate.weights)
         ]
 
-    def annotate(self, results: Mapping[str, Any]) -> None:
-        """Gives the jumps of `--per_layer` and the rows of `--audit` their share of the noise, and the jumps their causes."""
-        layers, audit = results.get("per_layer") or {}, results.get("audit") or {}
-        for jump in filter(None, (*layers.get("jumps", ()), layers.get("first_jump"))):
-            found = self.entry(jump["tensor"]) if jump["where"] == "read" else self.entry(layer=jump["node"])
-            jump["noise_share"] = self.share(found.noise) if found is not None else 0.0
-            jump["notes"] = list(dict.fromkeys((*jump["notes"], *(found.causes if found is not None else ()))))
-        for row in (*audit.get("tensors", ()), *audit.get("weights", ())):
-            found = self.entry(layer=row["node"]) if "node" in row else self.entry(row["tensor"])
-            row["noise_share"] = self.share(found.noise) if found is not None else 0.0
+    def share_of(self, row: Union[AuditedScale, AuditedWeight]) -> float:
+        """Of what `--audit` checked (0 to 1)."""
+        found = self.entry(row.tensor) if isinstance(row, AuditedScale) else self.entry(layer=row.node)
+        return self.share(found.noise) if found is not None else 0.0
+
+    def in_words_of(self, audit: Audit) -> Account:
+        """With the causes that `--audit` found, on all samples."""
+        rows = [*((row.tensor, row.cause) for row in audit.tensors), *((row.node, row.cause) for row in audit.weights)]
+        causes = {name: cause for name, cause in rows if cause != FITS}
+        parts = ((entry, entry.candidate) for entry in self.entries)
+        named = ((entry, (*one.tensors, *(node for node, _ in one.weights))) for entry, one in parts)
+        found = ((entry, dict.fromkeys(causes[n] for n in names if n in causes)) for entry, names in named)
+        entries = (dataclasses.replace(entry, causes=tuple(words)) for entry, words in found)
+        return dataclasses.replace(self, entries=tuple(entries))
 
     def of(self, placement: Placement) -> float:
         """Sum over everything that a placement rounds; a tensor not in the account counts as the loudest."""
@@ -180,27 +186,15 @@ class Account:
         found = [pair for pair in found if all(map(is_expressible, pair[0].layers))]
         return sorted(found, key=lambda pair: -pair[1])
 
-    def as_dict(self) -> dict[str, Any]:
-        rows = [
-            {
-                "name": entry.candidate.label,
-                "tensors": list(entry.candidate.tensors),
-                "weights": [node for node, _ in entry.candidate.weights],
-                "layers": list(entry.candidate.layers),
-                "share": self.share(entry.noise),
-                "sqnr_db": finite_or_none(noise_to_db(entry.noise)),
-                "causes": list(entry.causes),
-            }
-            for entry in self.entries
-        ]
-        return {
-            "sqnr_db": finite_or_none(noise_to_db(self.whole)),
-            "sum_db": finite_or_none(noise_to_db(self.total)),
-            "remainder": self.remainder,
-            "samples": self.samples,
-            "passes": self.passes,
-            "entries": rows,
-        }
+    def row(self) -> AccountRow:
+        """Of the files."""
+        rows = []
+        for entry in self.entries:
+            one, weights = entry.candidate, tuple(node for node, _ in entry.candidate.weights)
+            share, decibels = self.share(entry.noise), noise_to_db(entry.noise)
+            rows.append(Rounding(one.label, one.tensors, weights, one.layers, share, decibels, entry.causes))
+        whole, total = noise_to_db(self.whole), noise_to_db(self.total)
+        return AccountRow(whole, total, self.remainder, self.samples, self.passes, tuple(rows))
 
 
 # -------------------------------------------------------------------- measuring
@@ -441,7 +435,7 @@ class _Fits:
     ) -> None:
         origins = network.config.get("scale_origins", {})
         scales = {name: (scale, origins.get(name, {}).get("rule", "")) for name, scale in placement.held.items()}
-        self._tensors = {row.tensor: row for row in audit_scales(scales, histograms).rows}
+        self._tensors = {row.tensor: row for row in audit_scales(scales, histograms).tensors}
         self._weights = {row.node: row for row in audit_weights(graph, types, placement.weights)}
 
     def entry(self, candidate: Candidate, noise: float, members: int) -> Entry:
@@ -449,7 +443,7 @@ class _Fits:
         weights = [self._weights[node] for node, _ in candidate.weights if node in self._weights]
         words = [*(row.cause for row in scales), *(row.cause for row in weights)]
         causes = dict.fromkeys(word for word in words if word != FITS)
-        excess = max((row.damage / row.noise for row in scales if row.noise and not row.fits), default=0.0)
+        excess = max((row.excess for row in scales if not row.fits), default=0.0)
         poor = any(row.cause != FITS for row in weights)
         return Entry(candidate, noise, members, tuple(causes), max(excess, float(poor)))
 

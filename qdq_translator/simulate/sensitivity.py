@@ -21,9 +21,11 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Any, Callable, Optional, Sequence
+from typing import Callable, Optional, Sequence
 
 from qdq_translator.core.formats.layer_precisions import format_layer_precisions, fp16_layers, is_expressible
+from qdq_translator.core.formats.verify_rows import Freed
+from qdq_translator.core.formats.verify_rows import Sensitivity as SensitivityRow
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.ir.graph import Graph
 from qdq_translator.planning.placement import Placement
@@ -39,7 +41,6 @@ from qdq_translator.simulate.account import (
     families,
 )
 from qdq_translator.simulate.implicit import Simulated, copy_model
-from qdq_translator.simulate.metrics import finite_or_none
 
 KEPT_IF_DB = 0.5
 KEPT_SHARE = 1 - 10 ** (-KEPT_IF_DB / 10)
@@ -74,38 +75,38 @@ class Sensitivity:
         """Layers of the chosen candidates, each once."""
         return list(dict.fromkeys(layer for candidate, _ in self.chosen for layer in candidate.layers))
 
-    def as_dict(self) -> dict[str, Any]:
-        def row(candidate: Candidate, quality: Quality) -> dict[str, Any]:
-            entries = self.found.within(candidate) if self.found is not None else []
-            return {
-                "tensor": candidate.label,
-                "tensors": list(candidate.tensors),
-                "layers": list(candidate.layers),
-                "sqnr_db": finite_or_none(quality.sqnr_db),
-                "cosine": quality.cosine,
-                "gain_db": finite_or_none(quality.gain_db),
-                "samples": quality.samples,
-                "metric": quality.metric,
-                "noise_share": sum(self.found.share(entry.noise) for entry in entries)
-                if self.found is not None
-                else 0.0,
-                "causes": list(dict.fromkeys(cause for entry in entries for cause in entry.causes)),
-            }
+    def row(self, command: str) -> SensitivityRow:
+        """Of the files. command: see there."""
+        return SensitivityRow(
+            baseline_db=self.baseline.sqnr_db,
+            baseline_cosine=self.baseline.cosine,
+            baseline_metric=self.baseline.metric,
+            ranking=tuple(self._freed(*pair) for pair in self.ranking),
+            chosen=tuple(self._freed(*pair) for pair in self.chosen),
+            layer_argument_addition=format_layer_precisions(fp16_layers(self.layers)),
+            layer_argument=self.layer_argument,
+            layers=tuple(self.layers),
+            keep_fp16=tuple(dict.fromkeys([*self.kept, *self.layers])) if self.chosen else (),
+            enough=self.enough,
+            candidates_left_out=self.left,
+            seconds=self.seconds,
+            command=command,
+        )
 
-        return {
-            "baseline_db": finite_or_none(self.baseline.sqnr_db),
-            "baseline_cosine": self.baseline.cosine,
-            "baseline_metric": self.baseline.metric,
-            "ranking": [row(*pair) for pair in self.ranking],
-            "chosen": [row(*pair) for pair in self.chosen],
-            "layer_argument_addition": format_layer_precisions(fp16_layers(self.layers)),
-            "layer_argument": self.layer_argument,
-            "layers": self.layers,
-            "keep_fp16": list(dict.fromkeys([*self.kept, *self.layers])) if self.chosen else [],
-            "enough": self.enough,
-            "candidates_left_out": self.left,
-            "seconds": self.seconds,
-        }
+    def _freed(self, candidate: Candidate, quality: Quality) -> Freed:
+        entries = self.found.within(candidate) if self.found is not None else []
+        return Freed(
+            tensor=candidate.label,
+            tensors=candidate.tensors,
+            layers=candidate.layers,
+            sqnr_db=quality.sqnr_db,
+            cosine=quality.cosine,
+            gain_db=quality.gain_db,
+            samples=quality.samples,
+            metric=quality.metric,
+            noise_share=sum(self.found.share(entry.noise) for entry in entries) if self.found is not None else 0.0,
+            causes=tuple(dict.fromkeys(cause for entry in entries for cause in entry.causes)),
+        )
 
 
 def measure_sensitivity(

@@ -7,7 +7,7 @@ import json
 import re
 import tarfile
 from pathlib import Path
-from typing import Any, Mapping, Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
 import numpy as np
 import onnx
@@ -15,9 +15,9 @@ from onnx import TensorProto
 
 from qdq_translator.core.disk import file_digest
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.formats.engine_rows import BuiltLayer
+from qdq_translator.core.formats.engine_rows import Answer, BuiltLayer
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.hypotheses import DEVICE_QUESTIONS, HYPOTHESES
+from qdq_translator.core.hypotheses import DEVICE_QUESTIONS, HYPOTHESES, Hypothesis
 from qdq_translator.engine.messages import BuildLog, read_log
 from qdq_translator.output.emit.trtexec.request import Remembered
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
@@ -45,23 +45,6 @@ class BoardResults:
     @property
     def failed(self) -> bool:
         return self.info["status"] != "0"
-
-
-@dataclasses.dataclass(frozen=True)
-class Settled:
-    """planned, other: distance of the board's outputs to the simulation at each end, as a share of their range. held:
-    'planned', 'other', or '' if the outputs do not decide."""
-
-    hypothesis: str
-    planned: float
-    other: float
-
-    @property
-    def held(self) -> str:
-        near, far = sorted((self.planned, self.other))
-        if far <= _CLEAR * near or far == 0:
-            return ""
-        return "planned" if self.planned < self.other else "other"
 
 
 def read_results(path: Path, files: TranslationFiles, folder: Path) -> BoardResults:
@@ -137,7 +120,7 @@ def stored_feed(files: TranslationFiles) -> Optional[dict[str, np.ndarray]]:
 
 def settle(
     files: TranslationFiles, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
-) -> list[Settled]:
+) -> list[Answer]:
     """Both ends of each hypothesis that changes the simulated outputs, against those of the board."""
     network = ImplicitNetwork.read(files)
     planned = SimulationOptions(sigmoid_fp16=Remembered.of_options(network.option).on_dla)
@@ -146,8 +129,15 @@ def settle(
     for name in HYPOTHESES:
         other = _simulated(network, planned.at_other_end(name), inputs)
         if any(not np.array_equal(base[key], other[key]) for key in base):
-            found.append(Settled(name, _distance(outputs, base), _distance(outputs, other)))
+            found.append(_settled(HYPOTHESES[name], _distance(outputs, base), _distance(outputs, other)))
     return found
+
+
+def _settled(about: Hypothesis, planned: float, other: float) -> Answer:
+    near, far = sorted((planned, other))
+    held = "" if far <= _CLEAR * near or far == 0 else "planned" if planned < other else "other"
+    sentence = {"planned": about.planned, "other": about.other, "": "the outputs do not decide"}[held]
+    return Answer(about.id, planned, other, held, sentence)
 
 
 def _simulated(
@@ -169,9 +159,9 @@ def _distance(board: Mapping[str, np.ndarray], simulated: Mapping[str, np.ndarra
     return worst
 
 
-def device_answers(model: onnx.ModelProto, layers: Sequence[BuiltLayer]) -> list[dict[str, Any]]:
+def device_answers(model: onnx.ModelProto, layers: Sequence[BuiltLayer]) -> list[Answer]:
     """The questions of `DEVICE_QUESTIONS` that the engine answers: all layers of the operator are on one device, in an engine
-    for a DLA. layers: rows of `inspector.engine_truth`. JSON types only."""
+    for a DLA. layers: rows of `inspector.engine_truth`."""
     types = {tensor.name: TensorProto.DataType.Name(tensor.data_type) for tensor in model.graph.initializer}
     indices = {node.name: types.get(node.input[1], "") for node in model.graph.node if len(node.input) > 1}
     found = []
@@ -184,5 +174,5 @@ def device_answers(model: onnx.ModelProto, layers: Sequence[BuiltLayer]) -> list
             sentence = question.on_dla if device == "DLA" else question.on_gpu
             held = "planned" if device == question.planned else "other"
             names = ", ".join(row.name for row in rows)
-            found.append({"hypothesis": question.id, "held": held, "sentence": sentence, "layers": names})
+            found.append(Answer(question.id, None, None, held, sentence, names))
     return found

@@ -15,11 +15,13 @@ from qdq_translator.core.formats import report_rows
 from qdq_translator.core.formats.files import TranslationFiles, read_layer_argument
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.formats.verify_rows import (
+    Audit,
     ComparedOutput,
     Inputs,
     Jump,
     MetricDrop,
     Outputs,
+    Sensitivity,
     Simulation,
     Verification,
 )
@@ -146,12 +148,11 @@ def _verified(given: _Given, faults: list[str]) -> Verification:
         for name, row in found.items()
         if samples.runs > 1 and len(row.references) == 1
     ]
-    layers, audit = compare_layers(setup) if options.per_layer else None, _audit(given)
+    layers = compare_layers(setup) if options.per_layer else None
     rows = layers.rows if layers is not None else ()
     notes += [f"'{row.tensor}': {'; '.join(row.notes)}" for row in rows if row.tensor in network.unary]
-    sensitivity, account_of = _accounted(given, outputs)
-    if account_of is not None:
-        account_of.annotate({"audit": audit})
+    audit = _audit(given)
+    sensitivity, account_of = _accounted(given, outputs, audit)
     if "integrity" not in network.report:
         notes.append("the files were written without digests, so changes in the model go unnoticed")
     samples.check_unchanged()
@@ -177,9 +178,9 @@ def _verified(given: _Given, faults: list[str]) -> Verification:
         device=device and {key: device.about.get(key) for key in _ABOUT_DEVICE},
         metric=None if metric is None else MetricDrop(metric.name, _metric_drop(outputs)),
         per_layer=None if layers is None else layers.row(lambda jump: _with_share(jump, account_of)),
-        audit=audit,
+        audit=audit and _with_shares(audit, account_of),
         sensitivity=sensitivity,
-        account=account_of and account_of.as_dict(),
+        account=account_of.row() if account_of is not None else None,
         failed=tuple(failed),
     )
 
@@ -242,16 +243,27 @@ def _simulation(given: _Given, parts: Mapping[str, Simulated], others: Iterable[
     )
 
 
-def _audit(given: _Given) -> Optional[dict[str, Any]]:
+def _audit(given: _Given) -> Optional[Audit]:
     """Of --audit."""
     if not given.options.audit:
         return None
     setup = given.setup
     asked = (setup.progress, setup.simulated.placement.weights, setup.where, setup.explicit)
-    return audit_network(setup.network, setup.samples, *asked).as_dict()
+    return audit_network(setup.network, setup.samples, *asked)
 
 
-def _accounted(given: _Given, outputs: Outputs) -> tuple[Optional[dict[str, Any]], Optional[Account]]:
+def _with_shares(audit: Audit, found: Optional[Account]) -> Audit:
+    """With the share of the noise at the outputs of each row."""
+    if found is None:
+        return audit
+    tensors = (dataclasses.replace(row, noise_share=found.share_of(row)) for row in audit.tensors)
+    weights = (dataclasses.replace(row, noise_share=found.share_of(row)) for row in audit.weights)
+    return dataclasses.replace(audit, tensors=tuple(tensors), weights=tuple(weights))
+
+
+def _accounted(
+    given: _Given, outputs: Outputs, audit: Optional[Audit]
+) -> tuple[Optional[Sensitivity], Optional[Account]]:
     """Of --sensitivity, and the noise account, in whose terms jumps, sensitivity and audit are given."""
     options, setup = given.options, given.setup
     if not (options.per_layer or options.sensitivity or options.audit):
@@ -260,11 +272,14 @@ def _accounted(given: _Given, outputs: Outputs) -> tuple[Optional[dict[str, Any]
     judge = Judge(*asked, metric=setup.metric, where=setup.where)
     if not options.sensitivity:
         setup.progress("measuring the noise account", 0, 1)
-        return None, account(judge)
+        found = account(judge)
+        return None, found.in_words_of(audit) if audit is not None else found
     # the metric of the explicit model, less what may be lost
     enough = outputs.metric[EXPLICIT] - (options.max_metric_drop or 0.0) if outputs.metric else None
-    found = measure_sensitivity(judge, options.time_limit, setup.progress, enough)
-    return {**found.as_dict(), "command": _translate_again(given, found.layers)}, found.found
+    measured = measure_sensitivity(judge, options.time_limit, setup.progress, enough)
+    if audit is not None and measured.found is not None:
+        measured.found = measured.found.in_words_of(audit)
+    return measured.row(_translate_again(given, measured.layers)), measured.found
 
 
 def _parts(given: _Given) -> dict[str, Simulated]:

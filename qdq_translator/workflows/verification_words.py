@@ -9,7 +9,7 @@ from typing import Any, Optional
 from rich.console import Console
 from rich.markup import escape
 
-from qdq_translator.core.formats.verify_rows import Layers, Simulation, Verification
+from qdq_translator.core.formats.verify_rows import Layers, Sensitivity, Simulation, Verification
 from qdq_translator.core.hypotheses import FUSION
 from qdq_translator.core.words import counted
 from qdq_translator.output.report.tables import table_of
@@ -17,8 +17,6 @@ from qdq_translator.simulate.calibration.audit import print_audit
 from qdq_translator.simulate.verdict import BROKEN, EQUAL, ROUNDING, SUSPICIOUS
 
 SHOWN_JUMPS = 8
-SHOWN_REMAINDER = 0.1
-"""Share of the noise at the outputs that the sum of an account may miss without a word."""
 
 
 def _finite(value: Optional[float]) -> float:
@@ -75,8 +73,8 @@ def print_results(results: Verification, verbose: bool) -> None:
         console.print(f"  {stage}: {escape(metric)} = {value:.6g}")
     if results.per_layer is not None:
         _print_layers(console, results.per_layer, verbose)
-    if results.account is not None:
-        _print_account(console, results.account)
+    if results.account is not None and results.account.sentence:
+        console.print(results.account.sentence)
     if results.sensitivity is not None:
         _print_sensitivity(console, results.sensitivity)
     if results.audit is not None:
@@ -176,50 +174,35 @@ def _print_layers(console: Any, layers: Layers, verbose: bool) -> None:
     console.print(table)
 
 
-def _print_account(console: Any, found: dict[str, Any]) -> None:
-    """The sum, checked against the whole. found: the result of `Account.as_dict`."""
-    entries, off = found["entries"], found["remainder"]
-    if found["sqnr_db"] is None or found["sum_db"] is None:
-        return
-    text = (
-        f"Noise account: {counted(len(entries), 'rounding')}, each alone, add up to {found['sum_db']:.1f} dB at the "
-        f"outputs; all together measured: {found['sqnr_db']:.1f} dB"
-    )
-    if abs(off) > SHOWN_REMAINDER:
-        how = "is missing from" if off > 0 else "is too much in"
-        text += f". Roundings interact: {100 * abs(off):.0f}% of it {how} the sum"
-    console.print(f"{text}.")
-
-
-def _print_sensitivity(console: Any, found: dict[str, Any]) -> None:
-    base, ranking, left = found["baseline_db"], found["ranking"], found["candidates_left_out"]
-    has_metric = found["baseline_metric"] is not None
-    metric = f", metric {found['baseline_metric']:.6g}" if has_metric else ""
-    console.print(f"Output SQNR against float: {_db(base, base is None)} dB{metric}. With one tensor left float:")
-    for row in ranking[:10]:
-        gain = "" if row["gain_db"] is None else f"{row['gain_db']:+.2f} dB"
-        if has_metric:
-            gain += f" {row['metric'] - found['baseline_metric']:+.4g}"
-        others = f" and {counted(len(row['tensors']) - 1, 'more')}" if len(row["tensors"]) > 1 else ""
+def _print_sensitivity(console: Any, found: Sensitivity) -> None:
+    base, before, left = found.baseline_db, found.baseline_metric, found.candidates_left_out
+    metric = "" if before is None else f", metric {before:.6g}"
+    ranked = " With one tensor left float:" if found.ranking else ""
+    console.print(f"Output SQNR against float: {'equal' if base == math.inf else f'{base:.1f} dB'}{metric}.{ranked}")
+    for row in found.ranking[:10]:
+        gain = f"{row.gain_db:+.2f} dB" if math.isfinite(row.gain_db) else ""
+        if before is not None and row.metric is not None:
+            gain += f" {row.metric - before:+.4g}"
+        others = f" and {counted(len(row.tensors) - 1, 'more')}" if len(row.tensors) > 1 else ""
         console.print(
-            f"  {gain:>10}  {100 * row['noise_share']:5.1f}% of the noise: {escape(row['tensor'])}{others}, by "
-            f"{escape(', '.join(row['layers']))}"
+            f"  {gain:>10}  {100 * row.noise_share:5.1f}% of the noise: {escape(row.tensor)}{others}, by "
+            f"{escape(', '.join(row.layers))}"
         )
-        for cause in row["causes"]:
+        for cause in row.causes:
             console.print(f"    {escape(cause)}")
     if left:
         console.print(f"  {counted(left, 'tensor')} left out by --time_limit")
-    if found["chosen"]:
-        best = found["chosen"][-1]
+    if found.chosen:
+        best = found.chosen[-1]
         console.print(
-            f"Kept above INT8 together: {_db(best['sqnr_db'], best['sqnr_db'] is None)} dB, cosine {best['cosine']:.6f}"
-            + (f", metric {best['metric']:.6g}" if has_metric else "")
+            f"Kept above INT8 together: {_db(best.sqnr_db, best.sqnr_db == math.inf)} dB, cosine {best.cosine:.6f}"
+            + ("" if best.metric is None else f", metric {best.metric:.6g}")
             + ". Translate again with"
         )
-        console.print(f"  {escape(found['command'])}", soft_wrap=True)
+        console.print(f"  {escape(found.command)}", soft_wrap=True)
         console.print("or try it here, or give it to trtexec as --layerPrecisions:")
-        console.print(f"  --layer_arg {escape(shlex.quote(found['layer_argument']))}", soft_wrap=True)
-    elif found["enough"]:
+        console.print(f"  --layer_arg {escape(shlex.quote(found.layer_argument))}", soft_wrap=True)
+    elif found.enough:
         console.print("The metric is what was asked for without any layer above INT8.")
-    elif ranking:
+    elif found.ranking:
         console.print("None of them gains enough to name layers: the loss is spread over the network.")

@@ -137,3 +137,56 @@ class Engine:
     unfused_qdq: Tuple[ExtraLayer, ...]
     gpu_fallbacks: Tuple[Fallback, ...]
     unfused: Optional[Tuple[Unfused, ...]] = field(default=None, metadata={"sparse": True})
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two engines, as in `BuiltLayer`."""
+
+    actual: str
+    verdict: str
+    device: str
+    milliseconds: Optional[float]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A layer of two engines. difference: ms, B - A (a layer fused into another one takes 0). differs: in precision or
+    device."""
+
+    name: str
+    op: str
+    a: Side
+    b: Side
+    difference: Optional[float]
+    differs: bool
+
+
+@dataclass(frozen=True)
+class ComparedEngines:
+    """`engines` of `report --layer_info A B --json`. milliseconds: of A and B; unmatched_milliseconds: of layers of no
+    planned one. differ: layers that do. layers: the largest difference first."""
+
+    milliseconds: Tuple[Optional[float], ...]
+    unmatched_milliseconds: Tuple[float, ...]
+    differ: int
+    layers: Tuple[Difference, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Of a board. planned, other: distance of its outputs to the simulation at each end of a hypothesis, as a share of
+    their range. held: 'planned', 'other', or '' if the outputs do not decide. layers: whose device answers."""
+
+    hypothesis: str
+    planned: Optional[float] = field(metadata={"sparse": True})
+    other: Optional[float] = field(metadata={"sparse": True})
+    held: str
+    sentence: str
+    layers: str = field(default="", metadata={"sparse": True})
+
+    @property
+    def measured(self) -> str:
+        """In words."""
+        known = self.planned is not None and self.other is not None
+        return f"distance {self.planned:.2g} planned, {self.other:.2g} other" if known else self.layers

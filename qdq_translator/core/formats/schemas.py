@@ -15,7 +15,8 @@ from qdq_translator.core.disk import read_text
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.engine_rows import Engine
 from qdq_translator.core.formats.report_rows import CacheVersion, DiagnosticRow, Origin, Part, Report
-from qdq_translator.core.formats.rows import COUNT, FLAG, NUMBER, TEXT, Schema, maybe, schema_of
+from qdq_translator.core.formats.rows import COUNT, NUMBER, TEXT, Schema, maybe, schema_of
+from qdq_translator.core.formats.tune_rows import Tuning
 from qdq_translator.core.formats.verify_rows import Verification
 
 _OBJECT: Schema = {"type": "object"}
@@ -86,71 +87,10 @@ def config_schema() -> Schema:
     return _record({}, later)
 
 
-_HISTOGRAM = _record({"end": NUMBER, "counts": _list(COUNT)})
-_AUDIT = _record(
-    {
-        "unlike": TEXT,
-        "zero": _TEXTS,
-        "tensors": _rows(
-            {
-                **_row("tensor origin cause"),
-                **_row("scale amax best best_amax lowest highest clipped unused_bits", NUMBER),
-                **_row("sqnr_db best_sqnr_db gain_db", maybe(NUMBER)),
-                "histogram": _HISTOGRAM,
-            }
-        ),
-        "weights": _rows(
-            {
-                **_row("weight node cause"),
-                "one_scale": FLAG,
-                "worst_channel": COUNT,
-                "worst_sqnr_db": NUMBER,
-                "channel_amax": _list(NUMBER),
-                "channel_codes": _list(COUNT),
-                "channel_sqnr_db": _list(maybe(NUMBER)),
-                "histogram": _HISTOGRAM,
-            }
-        ),
-    }
-)
-_ACCOUNT = _record(
-    {
-        **_row("sqnr_db sum_db", maybe(NUMBER)),
-        "samples": COUNT,
-        **_row("remainder passes", NUMBER),
-        "entries": _rows(
-            {
-                **_row("name"),
-                **_row("tensors weights layers causes", _TEXTS),
-                "share": NUMBER,
-                "sqnr_db": maybe(NUMBER),
-            }
-        ),
-    }
-)
-_POINT = _record(
-    {
-        "changes": _OBJECT,
-        "kept_fp16": _TEXTS,
-        "cost": _record({"milliseconds": maybe(NUMBER), "gpu_layers": COUNT, "int8_macs": NUMBER}),
-        "measured": _record({**_row("score drop", NUMBER), "samples": COUNT, "complete": FLAG}),
-    },
-    _row("why"),
-)
-TUNING = _record(
-    {
-        "data": _record({"source": TEXT, "samples": COUNT}),
-        "metric": _record({"name": TEXT, "reference": NUMBER}),
-        "goal": _record({"max_drop": maybe(NUMBER)}),
-        "early_stopping": TEXT,
-        "evaluations": COUNT,
-        "best": _POINT,
-        "front": _list(_POINT),
-        "points": _list(_POINT),
-    },
-    {"sensitivity": _rows({"changes": _OBJECT, "kept_fp16": _TEXTS}, {"account": _ACCOUNT})},
-)
-"""NAME_tune.json."""
+@functools.lru_cache(maxsize=None)
+def tuning_schema() -> Schema:
+    """NAME_tune.json."""
+    return schema_of(Tuning)
 
 
 @functools.lru_cache(maxsize=None)
@@ -163,7 +103,6 @@ def board_schema() -> Schema:
 def results_schema() -> Schema:
     """What `verify --save` writes."""
     results = schema_of(Verification)
-    results["properties"].update(audit=maybe(_AUDIT), account=_ACCOUNT)
     for name in ("model", "simulation", "verdict", "metric", "per_layer"):  # earlier versions had fewer of their keys
         del results["properties"][name]["required"]
     return results

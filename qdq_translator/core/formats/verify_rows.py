@@ -1,6 +1,7 @@
 """Rows of `verify --json` and `verify --save`: written and published as a schema from these definitions.
 
-docs/report_schema.md explains the keys. A ratio in dB is infinite for equal values and null in the file.
+docs/report_schema.md explains the keys. Shares are 0 to 1; noise_share: of the noise at the outputs, by the noise account.
+A ratio in dB is infinite for equal values and null in the file.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from typing import Any, Dict, Final, Optional, Tuple
 
 from qdq_translator.core.formats.report_rows import Source, Texts
 from qdq_translator.core.hypotheses import Hypothesis
+from qdq_translator.core.words import counted
 
+CLIPPED, UNUSED_BITS = 0.01, 1.5
+"""A tensor of which more is clipped, or more bits are unused, does not fit its scale; most tensors so: unlike data."""
+SHOWN_REMAINDER = 0.1
+"""Share of the noise at the outputs that the sum of an account may miss without a word."""
+FITS = "fits"
+"""The cause if nothing is wrong."""
 _LATER: Final = {"later": True}
 _ASKED: Final = {"sparse": True}
 _FINITE: Final = {"finite": True}
@@ -155,6 +163,162 @@ class Layers:
 
 
 @dataclass(frozen=True)
+class Magnitudes:
+    """Counts of magnitudes in equal bins from 0 to `end`."""
+
+    end: float
+    counts: Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AuditedScale:
+    """scale: of the table; origin: the rule that gave it. lowest, highest: of the values seen. clipped: share of the
+    values beyond the scale's range. unused_bits: log2 of the scale's amax over the amax seen, not below 0. best: the
+    scale of the least squared error."""
+
+    tensor: str
+    origin: str
+    scale: float
+    lowest: float
+    highest: float
+    clipped: float
+    unused_bits: float
+    best: float
+    cause: str
+    histogram: Magnitudes
+    amax: float
+    best_amax: float
+    sqnr_db: float = field(metadata=_FINITE)
+    best_sqnr_db: float = field(metadata=_FINITE)
+    gain_db: float = field(metadata=_FINITE)
+    noise_share: Optional[float] = field(default=None, metadata=_ASKED)
+
+    @property
+    def fits(self) -> bool:
+        """Neither much is clipped nor many bits are unused."""
+        return self.clipped <= CLIPPED and self.unused_bits <= UNUSED_BITS
+
+    @property
+    def excess(self) -> float:
+        """Share of the noise that a better range would take away."""
+        return float(1 - 10 ** (-self.gain_db / 10))
+
+    @property
+    def damage(self) -> float:
+        """That noise relative to the tensor's energy."""
+        return float(10 ** (-self.sqnr_db / 10) * self.excess)
+
+
+@dataclass(frozen=True)
+class AuditedWeight:
+    """weight: the initializer; node: the layer that uses it. one_scale: TensorRT has one scale for the whole weight.
+    Of each output channel: amax, codes (amax in steps) and sqnr_db (None for all zeros). histogram: magnitudes relative
+    to their channel's largest."""
+
+    weight: str
+    node: str
+    one_scale: bool
+    worst_channel: int
+    worst_sqnr_db: Optional[float]
+    channel_amax: Tuple[float, ...]
+    channel_codes: Tuple[int, ...]
+    channel_sqnr_db: Tuple[Optional[float], ...]
+    histogram: Magnitudes
+    cause: str
+    noise_share: Optional[float] = field(default=None, metadata=_ASKED)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """unlike: a sentence if the data differ from those used for the scales, else ''. zero: tensors that held only
+    zeros. tensors, weights: worst first."""
+
+    unlike: str
+    zero: Texts
+    tensors: Tuple[AuditedScale, ...]
+    weights: Tuple[AuditedWeight, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Roundings measured together: of tensors with one scale, or of the weights of layers. name: for a reader. layers:
+    to keep above INT8 for it. share: of the sum. sqnr_db: at the outputs, with these roundings alone."""
+
+    name: str
+    tensors: Texts
+    weights: Texts
+    layers: Texts
+    share: float
+    sqnr_db: float = field(metadata=_FINITE)
+    causes: Texts
+
+
+@dataclass(frozen=True)
+class Account:
+    """sqnr_db: of the whole simulation; sum_db: of the sum of the entries. remainder: share of the whole that the sum
+    misses; negative if it exceeds it. passes: of the network over all samples."""
+
+    sqnr_db: float = field(metadata=_FINITE)
+    sum_db: float = field(metadata=_FINITE)
+    remainder: float
+    samples: int
+    passes: float
+    entries: Tuple[Rounding, ...]
+
+    @property
+    def sentence(self) -> str:
+        """The sum compared with the whole, and the interaction if it is large; '' if nothing is rounded."""
+        whole, total, off = self.sqnr_db, self.sum_db, self.remainder
+        if whole is None or total is None or not (math.isfinite(whole) and math.isfinite(total)):
+            return ""
+        text = (
+            f"Noise account: {counted(len(self.entries), 'rounding')}, each alone, add up to {total:.1f} dB at the "
+            f"outputs; all together measured: {whole:.1f} dB"
+        )
+        if abs(off) > SHOWN_REMAINDER:
+            how = "is missing from" if off > 0 else "is too much in"
+            text += f". Roundings interact: {100 * abs(off):.0f}% of it {how} the sum"
+        return f"{text}."
+
+
+@dataclass(frozen=True)
+class Freed:
+    """Tensors left float, or layers kept above INT8, and the worst output then. metric: the user's own."""
+
+    tensor: str
+    tensors: Texts
+    layers: Texts
+    sqnr_db: float = field(metadata=_FINITE)
+    cosine: float
+    gain_db: float = field(metadata=_FINITE)
+    samples: int = field(metadata=_LATER)
+    metric: Optional[float]
+    noise_share: float = field(metadata=_LATER)
+    causes: Texts = field(metadata=_LATER)
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """ranking: each alone left float, everything else in INT8, best first. chosen: with the layers of those before it
+    kept above INT8. layer_argument: complete, with layers that the translation names already; the addition alone; as
+    keep_fp16. enough: the metric is reached before anything is kept. command: that translates again, '' for none."""
+
+    baseline_db: float = field(metadata=_FINITE)
+    baseline_cosine: float
+    baseline_metric: Optional[float]
+    ranking: Tuple[Freed, ...]
+    chosen: Tuple[Freed, ...]
+    layer_argument_addition: str
+    layer_argument: str
+    layers: Texts
+    keep_fp16: Texts
+    enough: bool
+    candidates_left_out: int
+    seconds: float
+    command: str = field(default="", metadata=_LATER)
+
+
+@dataclass(frozen=True)
 class Simulation:
     """Precisions in the simulation. sigmoid: precision of Sigmoid and Tanh, '' without any. parts: role of a part ->
     its layers in INT8. hypotheses: those whose other end is shown."""
@@ -196,8 +360,7 @@ class MetricDrop:
 @dataclass(frozen=True)
 class Verification:
     """stale: the model is not the file that was translated. integrity: sentences on files that differ from those that
-    were written. device: of `--device_results`. audit, sensitivity, account: JSON types, of the options of the same
-    name. failed: sentences about missed thresholds."""
+    were written. device: of `--device_results`. failed: sentences about missed thresholds."""
 
     schema_version: int = field(metadata=_LATER)
     kind: str = field(metadata=_LATER)
@@ -214,7 +377,7 @@ class Verification:
     device: Optional[Any] = field(metadata=_ASKED)
     metric: Optional[MetricDrop] = field(metadata=_ASKED)
     per_layer: Optional[Layers] = field(metadata=_ASKED)
-    audit: Optional[Any] = field(metadata=_ASKED)
-    sensitivity: Optional[Any] = field(metadata=_ASKED)
-    account: Optional[Any] = field(metadata=_ASKED)
+    audit: Optional[Audit] = field(metadata=_ASKED)
+    sensitivity: Optional[Sensitivity] = field(metadata=_ASKED)
+    account: Optional[Account] = field(metadata=_ASKED)
     failed: Texts = field(metadata=_LATER)

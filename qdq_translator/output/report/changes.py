@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from qdq_translator.core.formats.engine_rows import Engine
+from qdq_translator.core.formats.engine_rows import ComparedEngines, Difference, Engine, Side
 from qdq_translator.core.formats.report_rows import Report, RootCause
+from qdq_translator.core.formats.rows import made_of
 from qdq_translator.core.options import PRESETS, TranslateOptions, effective
 from qdq_translator.core.words import counted, milliseconds
 from qdq_translator.output.report.embed import Bar, shares
@@ -17,7 +18,6 @@ COMPARISON_SCHEMA_VERSION = 1
 _WORTH = ("int8", "limit", "expected", "avoidable", "gpu", "none")
 """Kinds of layers, from the best to the worst."""
 _ENGINE_WORTH = ("int8", "fp8", "fp16", "bf16", "fp32")
-_BUILT = ("actual", "verdict", "device", "milliseconds")
 
 
 @dataclass(frozen=True)
@@ -105,38 +105,30 @@ def _worse(a: dict[str, Any], b: dict[str, Any]) -> str:
     return "; ".join(said)
 
 
-def compare_engines(a: Engine, b: Engine) -> dict[str, Any]:
-    """`engines` of `report --layer_info A B --json`. layers: those of both that run in another precision or
-    on another device, or take another time, by the size of `difference` (ms, B - A; a layer fused into another one takes 0)."""
-    before = {row.name: row for row in a.layers}
-    rows: list[dict[str, Any]] = []
+def compare_engines(a: Engine, b: Engine) -> ComparedEngines:
+    """Layers of both that run in another precision or on another device, or take another time."""
+    before, rows = {row.name: row for row in a.layers}, []
     for row in b.layers:
-        sides = [{key: getattr(side, key) for key in _BUILT} for side in (before.get(row.name), row) if side]
-        if len(sides) < 2:
+        if row.name not in before:
             continue
-        old, new = sides
-        known = old["milliseconds"] is not None or new["milliseconds"] is not None
-        difference = (new["milliseconds"] or 0.0) - (old["milliseconds"] or 0.0) if known else None
-        differs = any(old[key] != new[key] for key in ("actual", "device"))
+        old, new = made_of(Side, before[row.name]), made_of(Side, row)
+        known = old.milliseconds is not None or new.milliseconds is not None
+        difference = (new.milliseconds or 0.0) - (old.milliseconds or 0.0) if known else None
+        differs = (old.actual, old.device) != (new.actual, new.device)
         if differs or difference:
-            found = {"name": row.name, "op": row.op, "a": old, "b": new}
-            rows.append({**found, "difference": difference, "differs": differs})
-    rows.sort(key=lambda row: -abs(row["difference"] or 0.0))
-    return {
-        "milliseconds": [a.milliseconds, b.milliseconds],
-        "unmatched_milliseconds": [sum(row.milliseconds or 0.0 for row in side.unmatched) for side in (a, b)],
-        "differ": sum(row["differs"] for row in rows),
-        "layers": rows,
-    }
+            rows.append(Difference(row.name, row.op, old, new, difference, differs))
+    rows.sort(key=lambda row: -abs(row.difference or 0.0))
+    unmatched = tuple(sum(row.milliseconds or 0.0 for row in side.unmatched) for side in (a, b))
+    return ComparedEngines((a.milliseconds, b.milliseconds), unmatched, sum(row.differs for row in rows), tuple(rows))
 
 
-def mark_engines(compared: dict[str, Any], network: Network) -> None:
-    """compared: of `compare_engines`. The layers of the network that run otherwise in B become 'better' or 'worse'."""
+def mark_engines(compared: ComparedEngines, network: Network) -> None:
+    """The layers of the network that run otherwise in B become 'better' or 'worse'."""
     worth = {name: rank for rank, name in enumerate(_ENGINE_WORTH)}
-    for row in compared["layers"]:
-        if row["differs"] and row["name"] in network.layer_index:
-            old, new = ((worth.get(row[side]["actual"], 9), row[side]["device"] == "GPU") for side in "ab")
-            network.layers[network.layer_index[row["name"]]].changed = "better" if new < old else "worse"
+    for row in compared.layers:
+        if row.differs and row.name in network.layer_index:
+            old, new = ((worth.get(side.actual, 9), side.device == "GPU") for side in (row.a, row.b))
+            network.layers[network.layer_index[row.name]].changed = "better" if new < old else "worse"
 
 
 def causes_of(report: Report) -> dict[str, RootCause]:

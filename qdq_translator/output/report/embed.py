@@ -9,6 +9,7 @@ from typing import Any, Callable, Optional, Sequence, Union
 from qdq_translator.core.formats.engine_rows import Engine
 from qdq_translator.core.formats.report_rows import Report
 from qdq_translator.core.formats.rows import plain
+from qdq_translator.core.formats.verify_rows import Account
 from qdq_translator.core.options import words_of
 from qdq_translator.core.rules import words
 from qdq_translator.core.words import amount, milliseconds, scale, shape
@@ -221,19 +222,17 @@ def ridge(model: Optional[dict[str, Any]]) -> Optional[float]:
     return known[0] * known[1] * 1e9 / known[2] if len(known) == len(rates) else None
 
 
-def share_noise(account: dict[str, Any], network: Network) -> None:
-    """`account` of `verify --save`, into the network's layers: the layers that make an entry's tensors, or hold its weights, share it."""
-    for entry in account.get("entries") or []:
-        producers = [
-            network.tensors[i].producer for i in map(network.tensor_index.get, entry["tensors"]) if i is not None
-        ]
+def share_noise(account: Account, network: Network) -> None:
+    """Into the network's layers: the layers that make an entry's tensors, or hold its weights, share it."""
+    for entry in account.entries:
+        producers = [network.tensors[i].producer for i in map(network.tensor_index.get, entry.tensors) if i is not None]
         makers = [
             network.layers[i]
-            for i in (*producers, *map(network.layer_index.get, entry["weights"]))
+            for i in (*producers, *map(network.layer_index.get, entry.weights))
             if i is not None and i >= 0
         ]
         for layer in makers:
-            layer.noise = (layer.noise or 0.0) + entry["share"] / len(makers)
+            layer.noise = (layer.noise or 0.0) + entry.share / len(makers)
 
 
 def error_along(verify: dict[str, Any], network: Network) -> dict[str, Any]:

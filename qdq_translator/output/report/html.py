@@ -17,6 +17,9 @@ from qdq_translator.core.disk import write_file
 from qdq_translator.core.errors import MissingDependency
 from qdq_translator.core.formats.engine_rows import Engine
 from qdq_translator.core.formats.report_rows import Report
+from qdq_translator.core.formats.rows import plain, read
+from qdq_translator.core.formats.tune_rows import Tuning
+from qdq_translator.core.formats.verify_rows import Account, Audit, AuditedWeight
 from qdq_translator.core.rules import RULES
 from qdq_translator.core.words import amount, clip, counted, decibel, milliseconds, percent, scale, shape, short, size
 from qdq_translator.output.report.changes import (
@@ -33,7 +36,7 @@ from qdq_translator.output.report.changes import (
 from qdq_translator.output.report.data import one_a_rule
 from qdq_translator.output.report.embed import error_along, page_data, ridge, share_noise, shares
 from qdq_translator.output.report.model import KINDS, Layer, Network, dla_rows
-from qdq_translator.output.report.tuning import table, tuning
+from qdq_translator.output.report.tuning import notes, table, tuning
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _FILES = ("page.css", "dagre.min.js", "page.js", "map.js", "plots.js")
@@ -48,13 +51,13 @@ def write_page(
     against: Optional[Report] = None,
     verify: Optional[dict[str, Any]] = None,
     names: tuple[str, str] = ("A", "B"),
-    tuned: Optional[dict[str, Any]] = None,
+    tuned: Optional[Tuning] = None,
     engines: Engines = (),
 ) -> None:
     """Writes the page of `report`; with `against` (the earlier translation) the comparison of the two.
 
     verify: the object that `verify --save` wrote, for `report`. names: what the two sides of a comparison are called, their folders for
-    example. tuned: the object of NAME_tune.json. engines: what `inspector.engine_truth` made of the engine of `report`; two of them,
+    example. tuned: of NAME_tune.json. engines: what `inspector.engine_truth` made of the engine of `report`; two of them,
     A and B, are compared (with `against`, A is its engine). Raises MissingDependency without jinja2, and UserError if the file cannot be
     written.
     """
@@ -68,14 +71,15 @@ def write_page(
 def report_page(
     report: Report,
     verify: Optional[dict[str, Any]] = None,
-    tuned: Optional[dict[str, Any]] = None,
+    tuned: Optional[Tuning] = None,
     engines: Engines = (),
     names: tuple[str, str] = ("A", "B"),
 ) -> str:
     """The page of one translation as HTML, with two engines a comparison of these."""
     network = Network(report)
-    audit = (verify or {}).get("audit") or {}
-    plots = [(audit.get(key) or [])[:most] for key, most in zip(("tensors", "weights"), PLOTS)]
+    given = (verify or {}).get("audit")
+    audit = read(Audit, given) if given else Audit("", (), ())
+    plots = audit.tensors[: PLOTS[0]], audit.weights[: PLOTS[1]]
     shown = _drawn(network, verify, engines)
     if shown["engines"]:
         mark_engines(shown["engines"], network)
@@ -91,10 +95,11 @@ def report_page(
         messages=one_a_rule(report.diagnostics),
         options=option_rows(report),
         verify=verify or {},
-        audit=audit,
+        audit=audit if given else None,
         plots=plots,
         tuned=tuned,
-        tuning=table(tuned["front"]) if tuned and tuned["points"] else None,
+        tuning=table(tuned) if tuned and tuned.points else None,
+        tuning_notes=list(notes(tuned)) if tuned else [],
         roofline=any(layer.milliseconds and layer.cost.bytes for layer in network.layers),
         worth=_worth_reading(network),
         data={
@@ -102,8 +107,8 @@ def report_page(
             "chart": shown["chart"],
             "ridge": ridge(report.cost.model if report.cost else None),
             "tuned": tuning(tuned) if tuned else {},
-            "audit": plots[0] + [{**row, "histogram": None} for row in (audit.get("tensors") or [])[PLOTS[0] :]],
-            "weightPlots": plots[1],
+            "audit": plain(plots[0]) + [{**plain(row), "histogram": None} for row in audit.tensors[PLOTS[0] :]],
+            "weightPlots": plain(plots[1]),
         },
     )
 
@@ -147,10 +152,13 @@ def comparison_page(
 
 def _drawn(network: Network, verify: Optional[dict[str, Any]], engines: Engines) -> dict[str, Any]:
     """What both pages show beside the plan; the noise and the dB of `verify` go into the layers."""
-    share_noise((verify or {}).get("account") or {}, network)
+    account = read(Account, verify["account"]) if verify and verify.get("account") else None
+    if account is not None:
+        share_noise(account, network)
     old, engine = (None, *engines)[-2:] if engines else (None, None)
     return {
         "network": network,
+        "account": account.sentence if account is not None else "",
         "chart": error_along(verify or {}, network),
         "engine": engine,
         "old_engine": old,
@@ -158,13 +166,12 @@ def _drawn(network: Network, verify: Optional[dict[str, Any]], engines: Engines)
     }
 
 
-def channels(weight: dict[str, Any]) -> str:
+def channels(weight: AuditedWeight) -> str:
     """A weight of `verify --audit --save` in words."""
-    full = sum(code >= 127 for code in weight["channel_codes"])
-    words = f"{counted(len(weight['channel_amax']), 'output channel')}, values reach 127 in {full:,}"
-    if weight["worst_sqnr_db"] is not None:
-        words += f"; the noisiest is {weight['worst_channel']} with {weight['worst_sqnr_db']:.1f} dB"
-    return words
+    full = sum(code >= 127 for code in weight.channel_codes)
+    words = f"{counted(len(weight.channel_amax), 'output channel')}, values reach 127 in {full:,}"
+    worst = weight.worst_sqnr_db
+    return words if worst is None else f"{words}; the noisiest is {weight.worst_channel} with {worst:.1f} dB"
 
 
 def _worth_reading(network: Network) -> list[Layer]:

@@ -10,6 +10,7 @@ from typing import Any, Iterable, Iterator, Optional
 from rich.console import Console
 from rich.markup import escape
 
+from qdq_translator.core.formats.engine_rows import ComparedEngines
 from qdq_translator.core.formats.report_rows import Applied, End, LayerPlan, Report, SharedRange, WhatIf
 from qdq_translator.core.rules import words
 from qdq_translator.core.words import amount, counted, milliseconds, percent, scale, shape
@@ -399,20 +400,20 @@ def print_comparison(comparison: dict[str, Any], everything: bool = False) -> No
         console.print(f"B is worse than A: {escape(comparison['worse'])}.", style="yellow", soft_wrap=True)
 
 
-def print_engines(compared: dict[str, Any], everything: bool = False) -> None:
-    """compared: what `changes.compare_engines` gives."""
+def print_engines(compared: ComparedEngines, everything: bool = False) -> None:
+    """Two engines."""
     console = Console(highlight=False)
-    rows, (a, b) = compared["layers"], compared["milliseconds"]
+    a, b = compared.milliseconds
     times = f"; {milliseconds(a)} in A, {milliseconds(b)} in B" if None not in (a, b) else ""
     title(
         console,
-        f"Engines A and B: {counted(compared['differ'], 'layer')} in another precision or on another device{times}",
+        f"Engines A and B: {counted(compared.differ, 'layer')} in another precision or on another device{times}",
     )
     cells = []
-    for row in rows:
-        sides = (row["a"], row["b"])
-        words_ = (" ".join(filter(None, (side["actual"] or side["verdict"], side["device"]))) for side in sides)
-        took = ("" if side["milliseconds"] is None else f"{side['milliseconds']:.3f}" for side in sides)
-        cells.append((row["name"], *words_, *took))
+    for row in compared.layers:
+        sides = (row.a, row.b)
+        words_ = (" ".join(filter(None, (side.actual or side.verdict, side.device))) for side in sides)
+        took = ("" if side.milliseconds is None else f"{side.milliseconds:.3f}" for side in sides)
+        cells.append((row.name, *words_, *took))
     titles = ("layer", "A", "B", "ms in A", "in B")
     print_table(console, titles, cells, right=(3, 4), ratios=(1, 0, 0, 0, 0), everything=everything)

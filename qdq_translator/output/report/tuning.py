@@ -2,72 +2,156 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Iterator, Optional
 
-from qdq_translator.core.words import milliseconds
+from qdq_translator.core.formats.tune_rows import Measured, Tuned, Tuning
+from qdq_translator.core.words import counted, milliseconds
+from qdq_translator.output.report.tables import table_of
+
+MOST_ROWS, LONGEST = 10, 400
+"""Rows, and characters of a command: what is longer is in the file alone."""
+GIVEN, FP16 = "the given options", "all layers in FP16"
+"""Rows for comparison; `workflows.tune.search` calls the second so."""
+CHOSEN, BEYOND = "->", "x"
+CALIBRATED = ("calibrate_method", "equalize", "unify_scales", "recalibrate")
+"""Options whose values are fitted to data: measured on other samples, and reported if they were not chosen."""
 
 
-def tuning(results: dict[str, Any]) -> dict[str, Any]:
-    """What the page draws; {} if nothing was measured. results: the object of NAME_tune.json. front: place on the Pareto front, from 1; 0
-    beside it. kind: 'best', 'front', 'whole' (measured on everything) or 'part' (given up early). least: the score that was allowed."""
-    points, front = results["points"], results["front"]
-    timed = all(point["cost"]["milliseconds"] is not None for point in points)
+def tuning(results: Tuning) -> dict[str, Any]:
+    """Chart of the page; {} if nothing was measured. front: place on the Pareto front, from 1, or 0. kind: 'best',
+    'front', 'whole' (measured on all samples) or 'part' (given up early). least: the score that was allowed."""
+    points, front = results.points, results.front
+    timed = all(point.cost.milliseconds is not None for point in points)
     drawn = []
     for point in points:
-        cost = float(point["cost"]["milliseconds"] if timed else 100 * (1 - point["cost"]["int8_macs"]))
-        measured, place = point["measured"], front.index(point) + 1 if point in front else 0
-        kind = "best" if point == results["best"] else "front" if place else "whole"
+        cost = point.cost.milliseconds if timed and point.cost.milliseconds else 100 * (1 - point.cost.int8_macs)
+        measured, place = point.measured, front.index(point) + 1 if point in front else 0
+        kind = "best" if point == results.best else "front" if place else "whole"
         words = milliseconds(cost) if timed else f"{cost:.1f}% of MACs above INT8"
-        words += f", {measured['score']:.6g} on {measured['samples']} samples: {changed(point)}"
-        drawn.append({"cost": cost, "score": float(measured["score"]), "front": place, "title": words})
-        drawn[-1]["kind"] = kind if measured["complete"] else "part"
-    reference, drop = float(results["metric"]["reference"]), results["goal"]["max_drop"]
+        words += f", {measured.score:.6g} on {measured.samples} samples: {changed(point)}"
+        drawn.append({"cost": cost, "score": measured.score, "front": place, "title": words})
+        drawn[-1]["kind"] = kind if measured.complete else "part"
+    reference, drop = results.metric.reference, results.goal.max_drop
     least = None if drop is None else reference - drop
     axis = "estimated ms" if timed else "% of MACs above INT8"
     return {"points": drawn, "reference": reference, "least": least, "axis": axis} if drawn else {}
 
 
-def table(front: list[dict[str, Any]]) -> list[list[str]]:
-    """Cells of each point: estimated milliseconds, GPU layers, MACs in INT8, score, drop, difference from the point
-    before it (for the first, from the given options)."""
-    return [_cells(point, above) for point, above in zip(front, (None, *front))]
+def table(results: Tuning) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows: the chosen point, the others of the front within the limits, those beyond, and for comparison the
+    given options and FP16. The first cell marks the chosen one and those beyond."""
+    front = sorted(results.front or (results.best,), key=results.goal.rank)
+    rows = [(point, "") for point in front[:MOST_ROWS]]
+    usual = {GIVEN: next((p for p in results.points if not p.changes and not p.kept_fp16), None)}
+    usual[FP16] = next((point for point in results.points if point.why == FP16), None)
+    rows += [(point, name) for name, point in usual.items() if point is not None and point not in front]
+    gpu, held = any(point.cost.gpu_layers for point, _ in rows), results.held_out is not None
+    name = results.metric.name.replace("\\", "/").rpartition("/")[2].rpartition(":")[2]
+    headings = ["", "ms", *["GPU layers"] * gpu, "INT8 MACs", name, "drop", *["held out"] * held, "change"]
+    cells: list[list[str]] = []
+    above: Optional[Tuned] = None
+    for point, usually in rows:
+        cost, measured = point.cost, point.measured
+        beyond = not results.goal.allows(point)
+        row = [CHOSEN if point == results.best else BEYOND if beyond else ""]
+        row.append("" if cost.milliseconds is None else f"{cost.milliseconds:.3f}")
+        row += [*[str(cost.gpu_layers)] * gpu, f"{100 * cost.int8_macs:.1f}%", f"{measured.score:.6g}", _drop(measured)]
+        row += [_drop(point.held_out) if point.held_out is not None else ""] * held
+        cells.append([*row, usually or changed(point, above)])
+        above = point
+    return headings, cells
 
 
-def _cells(point: dict[str, Any], above: Optional[dict[str, Any]]) -> list[str]:
-    cost, measured = point["cost"], point["measured"]
-    return [
-        "" if cost["milliseconds"] is None else f"{cost['milliseconds']:.3f}",
-        str(cost["gpu_layers"]),
-        f"{100 * cost['int8_macs']:.1f}%",
-        f"{measured['score']:.6g}",
-        f"{measured['drop']:+.3g}",
-        changed(point) if above is None else _difference(point, above),
-    ]
+def notes(results: Tuning) -> Iterator[str]:
+    """Sentences below the table."""
+    goal, best, held = results.goal, results.best, results.held_out
+    limits = [] if goal.max_drop is None else [f"a drop of {goal.max_drop:g}"]
+    limits += [] if goal.budget_ms is None else [f"{goal.budget_ms:g} ms"]
+    more = len(results.front) - MOST_ROWS
+    yield f"{CHOSEN}: chosen and written; {BEYOND}: beyond {' and '.join(limits)}; change: from the row above; times are estimates"
+    if more > 0:
+        yield f"{more} more rows in the file"
+    if best.measured.error is not None:
+        wide = goal.max_drop is not None and best.measured.error > goal.max_drop
+        more_data = "; it is wider than the drop allowed: give more samples" if wide else ""
+        yield f"±: 99% interval of the drop on a sample of this size{more_data}"
+    if held is None:
+        yield "the search chose by these samples: --held_out measures the drop on others"
+    else:
+        yield f"held out: {counted(held.samples, 'sample')} ({held.source}), {results.metric.held_out:.6g} as given"
+    given_up = sum(not point.measured.complete for point in results.points)
+    if given_up:
+        yield f"{counted(given_up, 'point')} given up before all samples were measured: surely beyond"
+    tried = list(_tried(results))
+    if tried:
+        yield f"tried, not chosen: {'; '.join(tried)}"
+    for row in results.additivity:
+        yield (
+            f"{counted(row.tensors, 'layer')} in FP16 should remove {100 * row.expected_share:.0f}% of the noise energy by "
+            f"the noise account; measured: {100 * row.measured_share:.0f}%"
+        )
+    sums = (row.account.sentence for row in results.sensitivity[:1])
+    yield from (sentence for sentence in sums if "interact" in sentence)
+    yield from results.data.notes
 
 
-def _difference(point: dict[str, Any], above: dict[str, Any]) -> str:
-    """Difference between two points, in words."""
-    words = [_option(*one) for one in point["changes"].items() if above["changes"].get(one[0]) != one[1]]
-    words += [f"{name} as given" for name in above["changes"] if name not in point["changes"]]
-    more, less = (
-        [layer for layer in one["kept_fp16"] if layer not in other["kept_fp16"]]
-        for one, other in ((point, above), (above, point))
-    )
-    for layers, precision in ((more, "FP16"), (less, "INT8")):
+def _tried(results: Tuning) -> Iterator[str]:
+    """Each value of an option fitted to data that the chosen point does not have, with the best point that has it."""
+    best: dict[str, Tuned] = {}
+    for point in sorted(results.points, key=results.goal.rank):
+        for name, value in point.changes.items():
+            if name in CALIBRATED and results.best.changes.get(name) != value:
+                best.setdefault(_option(name, value), point)
+    for words, point in best.items():
+        time = "" if point.cost.milliseconds is None else f" at {point.cost.milliseconds:.3f} ms"
+        yield f"{words} ({point.measured.drop:+.3g}{time})"
+
+
+def _drop(measured: Measured) -> str:
+    error = measured.error
+    return f"{measured.drop:+.3g}" + ("" if error is None else f"±{error:.1g}")
+
+
+def changed(point: Tuned, above: Optional[Tuned] = None) -> str:
+    """Difference from another point, or from the given options, in words."""
+    before, kept = ({}, ()) if above is None else (above.changes, above.kept_fp16)
+    words = _options({name: value for name, value in point.changes.items() if before.get(name) != value})
+    words += [f"{name} as given" for name in _options({n: True for n in before if n not in point.changes})]
+    for ours, theirs, precision in ((point.kept_fp16, kept, "FP16"), (kept, point.kept_fp16, "INT8")):
+        layers = [layer for layer in ours if layer not in theirs]
         if layers:
             words.append(f"{layers[0]}{f' and {len(layers) - 1} more' if len(layers) > 1 else ''} in {precision}")
     return ", ".join(words) or "nothing"
 
 
+def _options(changes: dict[str, Any]) -> list[str]:
+    """The inference rules that were switched on are one word."""
+    rules = [name for name, value in changes.items() if name.startswith("infer_") and value is True]
+    short = "/".join(name[len("infer_") :].replace("_scales", "") for name in rules)
+    words = [_option(name, value) for name, value in changes.items() if name not in rules]
+    return [*words, f"infer {short}"] if rules else words
+
+
 def _option(name: str, value: Any) -> str:
     shown = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
-    return name if value is True else f"{name} {'off' if value is False or value == [] else shown}"
+    return name if value is True else f"{name} {'off' if value is False or not shown else shown}"
 
 
-def changed(point: dict[str, Any]) -> str:
-    """Difference between a point and the given options, in words."""
-    words = [_option(name, value) for name, value in point["changes"].items()]
-    kept = len(point["kept_fp16"])
-    if kept:
-        words.append(f"{kept} layer{'s' if kept > 1 else ''} in FP16")
-    return ", ".join(words) or "nothing"
+def print_outcome(results: Tuning, file: str) -> None:
+    """For a terminal, with the command that makes the chosen point again. file: NAME_tune.json."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console, metric, (headings, rows) = Console(highlight=False), results.metric, table(results)
+    console.print(
+        f"[bold]{escape(results.model.file)}[/bold]: {escape(metric.name)} = {metric.reference:.6g} as given, on "
+        f"{counted(results.data.samples, 'sample')}; {counted(results.evaluations, 'network')} measured"
+    )
+    drawn = table_of(*headings, right=tuple(range(1, len(headings) - 1)))
+    for row in rows:
+        drawn.add_row(*map(escape, row), style="bold" if row[0] == CHOSEN else "")
+    console.print(drawn)
+    for note in notes(results):
+        console.print(f"  {escape(note)}")
+    command = results.command if len(results.command) <= LONGEST else f"'command' in {file}"
+    console.print(f"the same again: {escape(command)}", soft_wrap=True)

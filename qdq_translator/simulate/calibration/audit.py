@@ -8,10 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Collection, Mapping, Optional, Sequence
+from typing import Any, Collection, Mapping, Optional, Sequence, TypeVar
 
 import numpy as np
 
+from qdq_translator.core.formats.verify_rows import (
+    CLIPPED,
+    FITS,
+    UNUSED_BITS,
+    Audit,
+    AuditedScale,
+    AuditedWeight,
+    Magnitudes,
+)
 from qdq_translator.core.progress import Progress
 from qdq_translator.core.rules import STATED
 from qdq_translator.core.words import counted
@@ -22,91 +31,23 @@ from qdq_translator.simulate.calibration.histogram import BINS, Histogram
 from qdq_translator.simulate.calibration.likeness import INPUTS, channel_means, unlike_calibration, unlike_training
 from qdq_translator.simulate.calibration.methods import clipped, energy, mse, squared_error
 from qdq_translator.simulate.calibration.observe import observe
-from qdq_translator.simulate.calibration.weight_audit import FITS, AuditedWeight, audit_weights
+from qdq_translator.simulate.calibration.weight_audit import audit_weights
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model
 from qdq_translator.simulate.inputs import Samples
-from qdq_translator.simulate.metrics import finite_or_none, noise_to_db
+from qdq_translator.simulate.metrics import noise_to_db
 from qdq_translator.simulate.run import ExplicitNetwork
 
-CLIPPED = 0.01
 INPUT_CLIPPED = 0.05
-"""The same of a graph input, for a finding of its own."""
-UNUSED_BITS = 1.5
-"""A tensor of which more is clipped, or fewer codes are used, does not fit its scale; most tensors so: unlike data."""
+"""Share of a graph input's values, for a finding of its own."""
 FITS_DB = 1.0
 """A better range that gains less is no finding."""
 OUTLIER = 4.0
 """A channel that reaches so many times as far as the median channel."""
 SHOWN_BINS = 128
 RULE = "K1"
+_Audited = TypeVar("_Audited", AuditedScale, AuditedWeight)
 CHECK = "Check the preprocessing: RGB or BGR, division by 255, mean and standard deviation, layout."
-
-
-@dataclasses.dataclass(frozen=True)
-class AuditedScale:
-    """scale: of the table; origin: the rule that gave it. lowest, highest: of the values seen. clipped: share (0 to 1)
-    of the values beyond the scale's range. unused_bits: log2 of the scale's amax over the amax seen, not below 0.
-    noise: energy of the error over energy of the tensor; best_noise: the same with `best`, the scale of the least
-    squared error. histogram: of the magnitudes, SHOWN_BINS counts from 0 to `end`."""
-
-    tensor: str
-    origin: str
-    scale: float
-    lowest: float
-    highest: float
-    clipped: float
-    unused_bits: float
-    noise: float
-    best: float
-    best_noise: float
-    cause: str
-    histogram: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    @property
-    def fits(self) -> bool:
-        """Neither much is clipped nor many bits are unused."""
-        return self.clipped <= CLIPPED and self.unused_bits <= UNUSED_BITS
-
-    @property
-    def damage(self) -> float:
-        """Noise that a better range would take away, relative to the tensor's energy."""
-        return self.noise - self.best_noise
-
-    @property
-    def gain_db(self) -> float:
-        return noise_to_db(self.best_noise) - noise_to_db(self.noise) if self.damage > 0 else 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        plain = dataclasses.asdict(self)
-        del plain["noise"], plain["best_noise"]
-        plain.update(
-            amax=self.scale * INT8_MAX,
-            best_amax=self.best * INT8_MAX,
-            sqnr_db=finite_or_none(noise_to_db(self.noise)),
-            best_sqnr_db=finite_or_none(noise_to_db(self.best_noise)),
-            gain_db=finite_or_none(self.gain_db),
-        )
-        return plain
-
-
-@dataclasses.dataclass(frozen=True)
-class Audit:
-    """Audit results. rows: worst first; silent: tensors that held only zeros. unlike: a sentence if the data differ
-    from those used for the scales, else ''. weights: worst first."""
-
-    rows: tuple[AuditedScale, ...]
-    silent: tuple[str, ...]
-    unlike: str
-    weights: tuple[AuditedWeight, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "unlike": self.unlike,
-            "zero": list(self.silent),
-            "tensors": [row.as_dict() for row in self.rows],
-            "weights": [row.as_dict() for row in self.weights],
-        }
 
 
 def audit_scales(
@@ -123,7 +64,7 @@ def audit_scales(
             continue
         rows.append(_row(tensor, scale, origin, histogram))
     rows.sort(key=lambda row: -row.damage)  # a stable sort: graph order among equals
-    return Audit(tuple(rows), tuple(silent), _unlike(rows, inputs))
+    return Audit(_unlike(rows, inputs), tuple(silent), tuple(rows))
 
 
 def audit_network(
@@ -171,21 +112,14 @@ def _row(tensor: str, scale: float, origin: str, histogram: Histogram) -> Audite
     error, best_error = (float(v) for v in squared_error(histogram, np.array([amax, best])))
     if error <= best_error:
         best, best_error = amax, error
-    share = clipped(histogram, amax)
-    unused = max(0.0, math.log2(amax / histogram.amax))
+    share, unused = clipped(histogram, amax), max(0.0, math.log2(amax / histogram.amax))
+    counts = tuple(histogram.counts.reshape(SHOWN_BINS, -1).sum(1).tolist())
+    sqnr, best_sqnr = noise_to_db(error / total), noise_to_db(best_error / total)
     row = AuditedScale(
-        tensor,
-        origin,
-        scale,
-        histogram.lowest,
-        histogram.highest,
-        share,
-        unused,
-        error / total,
-        best / INT8_MAX,
-        best_error / total,
-        "",
-        {"end": histogram.width * BINS, "counts": histogram.counts.reshape(SHOWN_BINS, -1).sum(1).tolist()},
+        *(tensor, origin, scale, histogram.lowest, histogram.highest, share, unused, best / INT8_MAX, ""),
+        Magnitudes(histogram.width * BINS, counts),
+        *(scale * INT8_MAX, best / INT8_MAX * INT8_MAX, sqnr, best_sqnr),
+        gain_db=best_sqnr - sqnr if error > best_error else 0.0,
     )
     return dataclasses.replace(row, cause=_cause(row, histogram))
 
@@ -247,13 +181,13 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g}%"
 
 
-def print_audit(console: Any, found: dict[str, Any], verbose: bool) -> None:
+def print_audit(console: Any, found: Audit, verbose: bool) -> None:
     """For a terminal: the worst ten scales, or all with `verbose`."""
     from rich.markup import escape
 
-    rows, weights = found["tensors"], found["weights"]
-    if found["unlike"]:
-        console.print(f"[yellow]{escape(found['unlike'])}[/]")
+    rows, weights = found.tensors, found.weights
+    if found.unlike:
+        console.print(f"[yellow]{escape(found.unlike)}[/]")
     shown = _shown(rows, verbose)
     if shown:
         console.print(
@@ -262,29 +196,33 @@ def print_audit(console: Any, found: dict[str, Any], verbose: bool) -> None:
     elif rows:
         console.print(f"{counted(len(rows), 'scale')} compared with these inputs: no misfit.")
     for row in shown:
-        best = "" if row["gain_db"] == 0 else f", {_db(row['best_sqnr_db'])} with the best range"
-        console.print(f"  [bold]{escape(row['tensor'])}[/]: SQNR {_db(row['sqnr_db'])} dB{best}")
-        console.print(f"    {escape(row['cause'])}")
+        best = f", {_db(row.best_sqnr_db)} with the best range" if row.gain_db else ""
+        console.print(f"  [bold]{escape(row.tensor)}[/]: SQNR {_db(row.sqnr_db)} dB{best}{_share(row)}")
+        console.print(f"    {escape(row.cause)}")
     if shown and not verbose:
         console.print(
             "  --recalibrate of translate replaces scales by name, or the worst: --recalibrate worst:3 --calibrate DATA"
         )
-    shown = _shown(weights, verbose)
-    if shown:
-        console.print(f"Weights by their worst channel, {len(shown)} of {len(weights)}:")
+    chosen = _shown(weights, verbose)
+    if chosen:
+        console.print(f"Weights by their worst channel, {len(chosen)} of {len(weights)}:")
     elif weights:
         console.print(f"{counted(len(weights), 'weight')} by channel: every channel uses enough values.")
-    for row in shown:
+    for weight in chosen:
         console.print(
-            f"  [bold]{escape(row['weight'])}[/] of '{escape(row['node'])}': SQNR {_db(row['worst_sqnr_db'])} dB in "
-            f"channel {row['worst_channel']} of {len(row['channel_amax'])}"
+            f"  [bold]{escape(weight.weight)}[/] of '{escape(weight.node)}': SQNR {_db(weight.worst_sqnr_db)} dB in "
+            f"channel {weight.worst_channel} of {len(weight.channel_amax)}{_share(weight)}"
         )
-        console.print(f"    {escape(row['cause'])}")
+        console.print(f"    {escape(weight.cause)}")
 
 
-def _shown(rows: list[dict[str, Any]], verbose: bool) -> list[dict[str, Any]]:
-    return rows if verbose else [row for row in rows if row["cause"] != FITS][:10]
+def _shown(rows: Sequence[_Audited], verbose: bool) -> Sequence[_Audited]:
+    return rows if verbose else [row for row in rows if row.cause != FITS][:10]
+
+
+def _share(row: _Audited) -> str:
+    return f"; {100 * row.noise_share:.1f}% of the noise at the outputs" if row.noise_share else ""
 
 
 def _db(value: Optional[float]) -> str:
-    return "equal" if value is None else f"{value:.1f}"
+    return f"{value:.1f}" if value is not None and math.isfinite(value) else "equal"

@@ -21,6 +21,8 @@ import onnx
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.rows import plain
+from qdq_translator.core.formats.verify_rows import Audit, AuditedScale
 from qdq_translator.core.parsing import did_you_mean
 from qdq_translator.core.progress import Progress
 from qdq_translator.core.rules import SAME_VALUE
@@ -33,7 +35,7 @@ from qdq_translator.scales.inference.context import Context
 from qdq_translator.scales.inference.formulas import inside_normalizations
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import Origin
-from qdq_translator.simulate.calibration.audit import Audit, AuditedScale, audit_scales
+from qdq_translator.simulate.calibration.audit import audit_scales
 from qdq_translator.simulate.calibration.histogram import Histogram
 from qdq_translator.simulate.calibration.likeness import INPUTS, channel_means
 from qdq_translator.simulate.calibration.methods import (
@@ -122,11 +124,11 @@ class DataScales:
             )
         names = [name for name in context.graph.tensors() if name in stated and (not named or name in named)]
         if isinstance(wanted, int):
-            rows = self._audit(names, context).rows[:wanted]
+            rows = self._audit(names, context).tensors[:wanted]
             chosen = {row.tensor for row in rows if row.damage > 0}
             names = [name for name in names if name in chosen]
         # without the scales that go: what a bad one cuts off must not make the next one's range
-        rows = self._audit(names, context, without=names).rows if names else ()
+        rows = self._audit(names, context, without=names).tensors if names else ()
         self._misfits = {row.tensor: row for row in rows}
         found = {name: self._scale(name, context) for name in self._misfits}
         self._freed = {name: (value, _note(row)) for name, (value, row) in found.items()}  # type: ignore[misc]  # observed
@@ -145,7 +147,7 @@ class DataScales:
             f"--recalibrate replaced {len(rows)} scale{'s' if len(rows) != 1 else ''} of the model with those of the data"
             + (f"; '{rows[0].tensor}' had the worst fit ({rows[0].cause})." if rows else ": all of them fit the data."),
             tensor=rows[0].tensor if rows else "",
-            data={"tensors": [{**row.as_dict(), "scale_now": context.scales[row.tensor].value} for row in rows]},
+            data={"tensors": [{**plain(row), "scale_now": context.scales[row.tensor].value} for row in rows]},
         )
 
     def __call__(self, context: Context) -> bool:
@@ -337,7 +339,7 @@ class DataScales:
 
     def _report_inputs(self, scales: dict[str, tuple[float, str]], histograms: dict[str, Histogram]) -> None:
         """Report inputs that differ from those used for the model's own scales."""
-        for row in audit_scales(scales, histograms).rows:
+        for row in audit_scales(scales, histograms).tensors:
             if row.fits:
                 continue
             self._diagnostics.warning(

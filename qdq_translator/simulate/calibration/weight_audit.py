@@ -7,11 +7,12 @@ the model's own grid if one scale was used for the whole weight, else TensorRT's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Collection, Optional
+import math
+from typing import Collection, Optional
 
 import numpy as np
 
+from qdq_translator.core.formats.verify_rows import FITS, AuditedWeight, Magnitudes
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.operators import has_one_scale, output_channels
 from qdq_translator.ir.qparams import INT8_MAX
@@ -21,60 +22,10 @@ from qdq_translator.simulate.metrics import noise_to_db
 LEAST_DB = 30.0
 """A channel below has a weight that reaches 14 times as far as their root mean square, or steps of the same effect."""
 BINS = 64
-FITS = "fits"
-"""The cause where nothing is wrong."""
 _ON_GRID = 2.0**-4
 """A weight may be so far (in steps) beside the model's grid: half precision's rounding of 127 steps."""
 _TELLING = 8
 """Fewer different magnitudes may lie on a grid by chance."""
-
-
-@dataclass(frozen=True)
-class AuditedWeight:
-    """Audit of one weight. weight: the initializer; node: the layer that uses it. amax: largest magnitude of each
-    output channel; codes: amax in steps; noise: of each channel, relative to its energy (nan for all zeros). counts:
-    magnitudes in BINS equal bins from 0 to their channel's largest. one_scale: TensorRT has one scale for the whole
-    weight."""
-
-    weight: str
-    node: str
-    amax: np.ndarray
-    codes: np.ndarray
-    noise: np.ndarray
-    counts: np.ndarray
-    one_scale: bool
-
-    @property
-    def worst(self) -> int:
-        """The channel with most noise."""
-        return int(np.nanargmax(self.noise))
-
-    @property
-    def cause(self) -> str:
-        """Likely cause in words; 'fits' if there is none."""
-        poor = np.flatnonzero(np.nan_to_num(self.noise) > 10 ** (-LEAST_DB / 10))
-        if not poor.size:
-            return FITS
-        where = f"{poor.size} of {len(self.amax)} channels" if len(self.amax) > 1 else "the weight"
-        if (self.codes[poor] < INT8_MAX).any():
-            worst = self.worst
-            return f"one scale for all channels: {where} use few of the INT8 values, channel {worst} only {int(self.codes[worst])} of {INT8_MAX}"
-        reach = INT8_MAX * float(np.sqrt(12 * self.noise[self.worst]))
-        return f"few large weights set the step of {where}: in channel {self.worst} the largest is {reach:.0f} times the root mean square"
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "weight": self.weight,
-            "node": self.node,
-            "one_scale": self.one_scale,
-            "worst_channel": self.worst,
-            "worst_sqnr_db": noise_to_db(float(self.noise[self.worst])),
-            "channel_amax": [float(v) for v in self.amax],
-            "channel_codes": [int(v) for v in self.codes],
-            "channel_sqnr_db": [None if np.isnan(v) else noise_to_db(float(v)) for v in self.noise],
-            "histogram": {"end": 1.0, "counts": [int(v) for v in self.counts]},
-            "cause": self.cause,
-        }
 
 
 def audit_weights(graph: Graph, types: TensorTypes, used: Collection[tuple[str, int]]) -> list[AuditedWeight]:
@@ -90,7 +41,7 @@ def audit_weights(graph: Graph, types: TensorTypes, used: Collection[tuple[str, 
             wide = values.astype(np.float64)
             row = wide.reshape(1, -1) if one or channels is None else channels.rows(wide)
             rows.append(_audited(name, node.name, np.abs(row), one))
-    return sorted(rows, key=lambda row: -float(row.noise[row.worst]))  # stable: graph order among equals
+    return sorted(rows, key=lambda row: row.worst_sqnr_db or 0.0)  # stable: graph order among equals
 
 
 def _audited(weight: str, node: str, values: np.ndarray, one_scale: bool) -> AuditedWeight:
@@ -103,8 +54,34 @@ def _audited(weight: str, node: str, values: np.ndarray, one_scale: bool) -> Aud
         relative = values / amax[:, None]
         codes = np.nan_to_num(np.rint(amax / steps)).astype(np.int64)
     noise[amax == 0] = np.nan
-    counts = np.histogram(relative[amax > 0], BINS, (0.0, 1.0))[0]
-    return AuditedWeight(weight, node, amax, codes, noise, counts, one_scale)
+    counts = tuple(np.histogram(relative[amax > 0], BINS, (0.0, 1.0))[0].tolist())
+    worst, decibels = int(np.nanargmax(noise)), (noise_to_db(value) for value in noise.tolist())
+    return AuditedWeight(
+        *(
+            weight,
+            node,
+            one_scale,
+            worst,
+            noise_to_db(float(noise[worst])),
+            tuple(amax.tolist()),
+            tuple(codes.tolist()),
+        ),
+        channel_sqnr_db=tuple(None if math.isnan(db) else db for db in decibels),
+        histogram=Magnitudes(1.0, counts),
+        cause=_cause(codes, noise),
+    )
+
+
+def _cause(codes: np.ndarray, noise: np.ndarray) -> str:
+    """Likely cause in words; 'fits' if there is none. codes: largest magnitude of each channel in steps."""
+    poor, worst = np.flatnonzero(np.nan_to_num(noise) > 10 ** (-LEAST_DB / 10)), int(np.nanargmax(noise))
+    if not poor.size:
+        return FITS
+    where = f"{poor.size} of {len(codes)} channels" if len(codes) > 1 else "the weight"
+    if (codes[poor] < INT8_MAX).any():
+        return f"one scale for all channels: {where} use few of the INT8 values, channel {worst} only {int(codes[worst])} of {INT8_MAX}"
+    reach = INT8_MAX * float(np.sqrt(12 * noise[worst]))
+    return f"few large weights set the step of {where}: in channel {worst} the largest is {reach:.0f} times the root mean square"
 
 
 def _common_step(values: np.ndarray) -> Optional[float]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import pickle
 from pathlib import Path
 from typing import Any, Callable, Iterator, MutableMapping, Optional, Sequence
 
 from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.tune_rows import Cost
 from qdq_translator.core.options import TranslateOptions
 from qdq_translator.core.workers.work import Engine, Work
 from qdq_translator.simulate.evaluation import Evaluation
@@ -20,23 +20,6 @@ from qdq_translator.workflows.tune.points import Point
 
 KEPT = 4
 """Networks that stay in memory."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Cost:
-    """milliseconds: estimated, of the layers on the DLA; None if there is no estimate. gpu_layers: not supported by the
-    DLA. int8_macs: share (0 to 1) of MACs in INT8. higher_layers: layers above INT8."""
-
-    milliseconds: Optional[float]
-    gpu_layers: int
-    int8_macs: float
-    higher_layers: int
-
-    @property
-    def key(self) -> tuple[float, ...]:
-        """Less is better. A layer of the GPU has no estimated time, so it comes first; without a DLA, MACs count."""
-        time = round(self.milliseconds, 9) if self.milliseconds is not None else 0.0
-        return (self.gpu_layers, time, round(1 - self.int8_macs, 9), self.higher_layers)
 
 
 class Remembering(Engine):

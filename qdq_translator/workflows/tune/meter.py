@@ -16,12 +16,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from typing import Any, Callable, Optional, Sequence
+from typing import Callable, Optional, Sequence
 
 import numpy as np
 import onnx
 
 from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.tune_rows import Measured
 from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.simulate.inputs import Samples
@@ -36,28 +37,6 @@ LOOKS = (8, 4, 2)
 """One shard in so many is measured when the search looks."""
 LEAST_SAMPLES = 200
 RESAMPLES = 1000
-
-
-@dataclasses.dataclass(frozen=True)
-class Measured:
-    """score: on `samples` samples, in the metric's own unit. complete: those are all. drop: from the reference on the
-    same samples; interval: of the drop, None if the metric is not a mean over samples."""
-
-    score: float
-    samples: int
-    complete: bool
-    drop: float
-    interval: Optional[tuple[float, float]]
-
-    def as_dict(self) -> dict[str, Any]:
-        plain = dataclasses.asdict(self)
-        plain["interval"] = None if self.interval is None else list(self.interval)
-        return plain
-
-    @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> Measured:
-        interval = plain["interval"]
-        return cls(**{**plain, "interval": None if interval is None else (interval[0], interval[1])})
 
 
 class Meter:

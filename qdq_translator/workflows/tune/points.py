@@ -11,6 +11,8 @@ from qdq_translator.core.rules import inference_options
 MARKERS = "add_unary_ew_scales_for_dla"
 WORST = (2, 4, 8)
 """Of the model's own scales, how many `--recalibrate worst:N` gives up."""
+EVERY = "worst:1000"
+"""Give up all that a better range fits."""
 BITS = (1.0, 3.0, 8.0)
 """That raising a shared range may cost a tensor, before its layers go to FP16 instead; no int8 tensor has more than 8."""
 
@@ -50,18 +52,21 @@ class Point:
 
 
 def starts(base: TranslateOptions) -> list[Point]:
-    """Usual manual choices. The options as given, each usual set of inference rules, the rewrites of a DLA, and with
-    data each calibration method, on a DLA with the rewrites too, and equalized channels."""
+    """Usual manual choices, each on a DLA with the rewrites too: the options as given; with data the output's error,
+    equalized channels, trained scales given up, shared ranges by the data, each calibration method; each usual set of
+    inference rules."""
+    rewrites: list[dict[str, Any]] = [{}] if base.target == "gpu" else [{}, {"dla_rewrites": True}]
+    chosen = list(rewrites)
+    if base.calibrate is not None:
+        on_output: dict[str, Any] = {**rewrites[-1], "calibrate_method": "output"}
+        chosen += [{**on_output, **more} for more in ({}, {"equalize": True}, {"recalibrate": (EVERY,)})]
+        chosen += [{**row, "unify_scales": "data"} for row in rewrites[1:]]
+        chosen += [{**row, "calibrate_method": method} for method in TENSOR_METHODS for row in rewrites]
     rules = inference_options(markers=False)
     sound = {name: value for name, value in PRESETS["gpu"].items() if name in rules}
-    chosen: list[dict[str, Any]] = [{}, sound, rules, {**rules, MARKERS: True}]
-    if base.target != "gpu":
-        chosen += [{**row, "dla_rewrites": True} for row in chosen]
-        chosen += [{**row, "unify_scales": "max"} for row in chosen[-3:]]
-    if base.calibrate is not None:
-        rewrites: list[dict[str, Any]] = [{}] if base.target == "gpu" else [{}, {"dla_rewrites": True}]
-        chosen += [{**row, "calibrate_method": method} for method in TENSOR_METHODS for row in rewrites]
-        chosen += [{**rewrites[-1], "calibrate_method": "output", **more} for more in ({}, {"equalize": True})]
+    usual: list[dict[str, Any]] = [sound, rules, {**rules, MARKERS: True}]
+    chosen += [{**more, **row} for more in rewrites for row in usual]
+    chosen += [{**row, **more, "unify_scales": "max"} for more in rewrites[1:] for row in usual]
     return list(dict.fromkeys(Point.of(row).plain(base) for row in chosen))
 
 

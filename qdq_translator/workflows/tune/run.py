@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import pickle
 import shlex
 import time
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, Optional
 
 import onnx
 
 from qdq_translator._version import __version__
 from qdq_translator.core.disk import file_digest, write_json
+from qdq_translator.core.formats import tune_rows
 from qdq_translator.core.formats.files import model_name
 from qdq_translator.core.formats.layer_precisions import is_expressible
+from qdq_translator.core.formats.report_rows import Source
+from qdq_translator.core.formats.rows import plain, read
+from qdq_translator.core.formats.tune_rows import Cost, Goal, Measured
 from qdq_translator.core.options import TranslateOptions, effective
 from qdq_translator.core.progress import Progress
 from qdq_translator.core.words import counted
@@ -26,16 +31,16 @@ from qdq_translator.simulate.account import Account, Candidate, Judge, account
 from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.simulate.finite import only_finite
 from qdq_translator.simulate.implicit import SimulationOptions, placement_of, simulate
-from qdq_translator.simulate.inputs import given_samples
+from qdq_translator.simulate.inputs import Samples, given_samples
 from qdq_translator.simulate.run import ExplicitNetwork, folded
 from qdq_translator.simulate.user_metric import metric_of
 from qdq_translator.targets.precision import INT8
 from qdq_translator.workflows.translator import Translation, translate
-from qdq_translator.workflows.tune.bench import Bench, Cost, Remembering
+from qdq_translator.workflows.tune.bench import Bench, Remembering
 from qdq_translator.workflows.tune.journal import Journal
-from qdq_translator.workflows.tune.meter import CONFIDENCE, LEAST_SAMPLES, Measured, Meter
+from qdq_translator.workflows.tune.meter import CONFIDENCE, LEAST_SAMPLES, Meter
 from qdq_translator.workflows.tune.points import Point, moves, starts
-from qdq_translator.workflows.tune.search import MOST_UNITS, Evaluated, Goal, Search, pareto
+from qdq_translator.workflows.tune.search import FP16, MOST_UNITS, Evaluated, Search, pareto
 from qdq_translator.workflows.verification import runnable
 
 SCHEMA_VERSION = 1
@@ -47,11 +52,10 @@ ACCOUNT_RUNS = 32
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """results: as JSON types. translation: of the best point. holds: whether it meets the request."""
+    """results: of the file. translation: of the best point."""
 
-    results: dict[str, Any]
+    results: tune_rows.Tuning
     translation: Translation
-    holds: bool
 
 
 def places(options: TuneOptions) -> tuple[Path, Path]:
@@ -70,73 +74,90 @@ def tune(options: TuneOptions, where: Evaluation, progress: Progress) -> Outcome
     planned = translate(
         options.model, dataclasses.replace(base, calibrate=None, recalibrate=[], asymmetric="widen"), assume_scales=True
     )
-    samples = only_finite(
-        given_samples(options.data, options.labels, planned.model, base.sizes, options),
-        base.ignore_nonfinite,
-        progress,
-        where,
-    )
     metric = metric_of(options.metric)
+    meter, *held = (
+        Meter(metric, only_finite(samples, base.ignore_nonfinite, progress, where), where)
+        for samples in _samples(options, planned.model)
+    )
+    with contextlib.closing(Journal(places(options)[0], _about(options, base, source.sha256, meter, where))) as journal:
+        bench = Bench(Path(options.model), base, dataclasses.replace(where, engine=Remembering(where.engine, journal)))
+        judge = _Judge(bench, meter, journal, where, options.evaluations, progress)
+        progress("measuring the model as given", 0, options.evaluations)
+        for key, one in zip(("reference", f"reference {held[0].samples.digest}" if held else ""), (meter, *held)):
+            journal[key] = one.set_reference(folded(explicit.model), explicit.ends, journal.get(key))
+        goal = Goal(options.max_drop, options.budget_ms)
+        search = Search(judge, goal, list(moves(base)), options.seed, options.evaluations, judge.tell)
+        search.run(starts(base))
+        meter.samples.check_unchanged()
+        chosen = search.best or min(search.found.values(), key=goal.rank)
+        translation = bench.translation(chosen.point, try_more=True)
+        words = ["qdq-translator", "translate", options.model, "-o", options.output_dir, *chosen.point.words(base)]
+        results = tune_rows.Tuning(
+            schema_version=SCHEMA_VERSION,
+            kind=KIND,
+            generator=f"qdq-translator {__version__}",
+            **_found(search, chosen, judge, meter, held[0] if held else None),
+            model=Source(source.file, source.sha256),
+            goal=dataclasses.replace(goal, holds=search.best is not None),
+            seed=options.seed,
+            sensitivity=tuple(judge.rankings()),
+            command=shlex.join(words),
+            seconds=time.monotonic() - begun,
+        )
+    return Outcome(results, translation)
+
+
+def _samples(options: TuneOptions, network: onnx.ModelProto) -> Iterator[Samples]:
+    """Of --data and --held_out. Raises UserError."""
+    for data, labels in ((options.data, options.labels), (options.held_out, None)):
+        if data:
+            yield given_samples(data, labels, network, options.sizes, options)
+
+
+def _about(
+    options: TuneOptions, base: TranslateOptions, sha256: str, meter: Meter, where: Evaluation
+) -> dict[str, Any]:
+    """Scope of the journal."""
     code = Path(options.metric.rpartition(":")[0])
-    about = {
+    return {
         "version": __version__,
-        "model": source.sha256,
-        "data": samples.digest,
-        "samples": len(samples),
+        "model": sha256,
+        "data": meter.samples.digest,
+        "samples": len(meter.samples),
         "metric": [options.metric, file_digest(code) if code.suffix == ".py" else ""],
         "options": effective(base),
         "provider": where.provider,
     }
-    with contextlib.closing(Journal(places(options)[0], about)) as journal:
-        remembering = dataclasses.replace(where, engine=Remembering(where.engine, journal))
-        bench = Bench(Path(options.model), base, remembering)
-        meter = Meter(metric, samples, where)
-        progress("measuring the model as given", 0, options.evaluations)
-        journal["reference"] = meter.set_reference(folded(explicit.model), explicit.ends, journal.get("reference"))
-        judge = _Judge(bench, meter, journal, where, options.evaluations, progress)
-        goal = Goal(options.max_drop, options.budget_ms)
-        search = Search(judge, goal, list(moves(base)), options.seed, options.evaluations, judge.tell)
-        search.run(starts(base))
-        samples.check_unchanged()
-        chosen = search.best or min(search.found.values(), key=goal.rank)
-        translation = bench.translation(chosen.point, try_more=True)
-        rankings = judge.rankings()
-    results = {
-        **_found(search, chosen, meter),
-        "model": {"file": source.file, "sha256": source.sha256},
-        "goal": {"max_drop": options.max_drop, "budget_ms": options.budget_ms, "holds": search.best is not None},
-        "seed": options.seed,
-        "sensitivity": rankings,
-        "command": shlex.join(
-            ["qdq-translator", "translate", options.model, "-o", options.output_dir, *chosen.point.words(base)]
-        ),
-        "seconds": time.monotonic() - begun,
-    }
-    return Outcome(results, translation, search.best is not None)
 
 
-def _found(search: Search, chosen: Evaluated, meter: Meter) -> dict[str, Any]:
-    """The part of the results that does not depend on the request."""
-    samples, evaluated = meter.samples, list(search.found.values())
-    sums = ({"tensors": n, "expected_share": should, "measured_share": did} for n, should, did in search.additivity)
+def _found(search: Search, chosen: Evaluated, judge: _Judge, meter: Meter, held: Optional[Meter]) -> dict[str, Any]:
+    """The part of the results that does not depend on the request. held: measures the front on samples that the search
+    did not see."""
+    everything = list(search.found.values())
+    front = pareto(everything)
+    usual = [found for found in everything if found.why == FP16 or found.point == Point()]
+    again = {found.point: judge.again(found.point, held) for found in (*usual, *front)} if held is not None else {}
+
+    def row(found: Evaluated) -> tune_rows.Tuned:
+        return found.row(again.get(found.point))
+
     return {
-        "schema_version": SCHEMA_VERSION,
-        "kind": KIND,
-        "generator": f"qdq-translator {__version__}",
-        "data": {
-            "source": samples.source,
-            "samples": len(samples),
-            "digest": samples.digest,
-            "notes": samples.notes,
-        },
-        "metric": {"name": meter.metric.name, "reference": meter.reference.score},
+        "data": _data(meter.samples),
+        "held_out": None if held is None else _data(held.samples),
+        "metric": tune_rows.Metric(
+            meter.metric.name, meter.reference.score, None if held is None else held.reference.score
+        ),
         "early_stopping": _stopping(meter),
         "evaluations": search.evaluations,
-        "best": chosen.as_dict(),
-        "front": [found.as_dict() for found in pareto(evaluated)],
-        "points": [found.as_dict() for found in evaluated],
-        "additivity": list(sums),
+        "best": row(chosen),
+        "front": tuple(map(row, front)),
+        "points": tuple(map(row, everything)),
+        "additivity": tuple(tune_rows.Sum(*each) for each in search.additivity),
     }
+
+
+def _data(samples: Samples) -> tune_rows.Data:
+    return tune_rows.Data(samples.source, len(samples), samples.digest, tuple(samples.notes))
 
 
 def _stopping(meter: Meter) -> str:
@@ -194,11 +215,16 @@ class _Judge:
         model, key = self._model(point)
         known = self._journal.evaluation(key)
         if known is not None and (known["complete"] or known["most"] == most):
-            del known["most"]
-            return Measured.from_dict(known)
+            return read(Measured, known)
         measured = self._meter.measure(model, most)
-        self._journal.add_evaluation(key, {**measured.as_dict(), "most": most})
+        self._journal.add_evaluation(key, {**plain(measured), "most": most})
         return measured
+
+    def again(self, point: Point, meter: Meter) -> Measured:
+        """On all samples of another meter."""
+        model, key = self._model(point)
+        found: Measured = self._kept(f"{meter.samples.digest} {key}", lambda: meter.measure(model, math.inf))
+        return found
 
     def _judging(self, point: Point) -> Judge:
         few = self._meter.samples.some(ACCOUNT_RUNS)
@@ -235,20 +261,13 @@ class _Judge:
     def candidates(self, point: Point) -> list[tuple[Candidate, float]]:
         return self._account(point).candidates(placement_of(self._bench.network(point), self._simulation))
 
-    def rankings(self) -> list[dict[str, Any]]:
+    def rankings(self) -> Iterator[tune_rows.Ranking]:
         """The account of each point that has one, with the share of the noise energy that each candidate adds."""
-        return [
-            {
-                "changes": dict(point.changes),
-                "kept_fp16": list(point.kept),
-                "tensors": [
-                    {"tensor": candidate.label, "layers": list(candidate.layers), "noise_share": share}
-                    for candidate, share in self.candidates(point)
-                ],
-                "account": found.as_dict(),
-            }
-            for point, found in self._accounts.items()
-        ]
+        for point, found in self._accounts.items():
+            loud = tuple(
+                tune_rows.Loud(candidate.label, candidate.layers, share) for candidate, share in self.candidates(point)
+            )
+            yield tune_rows.Ranking(dict(point.changes), point.kept, loud, found.row())
 
 
 def _words(found: Evaluated) -> str:
@@ -262,4 +281,4 @@ def _words(found: Evaluated) -> str:
 def save(outcome: Outcome, options: TuneOptions) -> None:
     """Save the translation and the results. Raises UserError if they cannot be written."""
     outcome.translation.save(options.output_dir)
-    write_json(places(options)[1], outcome.results)
+    write_json(places(options)[1], plain(outcome.results))

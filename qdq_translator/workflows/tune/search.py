@@ -14,14 +14,12 @@ With a budget of milliseconds the metric is what gets better, and the estimate w
 
 from __future__ import annotations
 
-import math
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Callable, Optional, Protocol, Sequence
 
+from qdq_translator.core.formats.tune_rows import Cost, Goal, Measured, Tuned
 from qdq_translator.simulate.account import Candidate
-from qdq_translator.workflows.tune.bench import Cost
-from qdq_translator.workflows.tune.meter import Measured
 from qdq_translator.workflows.tune.points import Point
 
 REPAIRED = 2
@@ -30,44 +28,15 @@ MOST_UNITS, NEAR, PROPOSED = 32, 4, 3
 """Units of layers that elimination takes back one by one, how many of them it looks at in each step, and how many sets it proposes
 for a budget of milliseconds."""
 ELIMINATED = "all layers in FP16, but those that cost least noise"
+FP16 = "all layers in FP16"
+"""Why that point was measured."""
+RESERVED = 8
+"""Evaluations that are left for FP16 sets."""
 ADDED = 12
 """Candidates that the local search adds, the best ones."""
 IDLE = 60
 """Moves in a row that are not worth a measurement, after which the local search ends."""
 TIED_MS = 1e-6
-
-
-@dataclass(frozen=True)
-class Goal:
-    """max_drop: in the metric's unit; None if only the budget counts. budget_ms: estimated; None if the drop counts."""
-
-    max_drop: Optional[float]
-    budget_ms: Optional[float]
-
-    def holds(self, found: Evaluated) -> bool:
-        """A point that was not measured on everything never does."""
-        return found.measured.complete and self.can_hold(found.cost) and found.measured.drop <= self._most
-
-    @property
-    def _most(self) -> float:
-        return math.inf if self.max_drop is None else self.max_drop + 1e-9
-
-    def can_hold(self, cost: Cost) -> bool:
-        return self.budget_ms is None or (cost.milliseconds is not None and cost.milliseconds <= self.budget_ms)
-
-    def rank(self, found: Evaluated) -> tuple[Any, ...]:
-        """Least is best, among points that hold or among points that do not."""
-        if self.budget_ms is None:
-            return (
-                (*found.cost.key, found.measured.drop) if self.holds(found) else (found.measured.drop, *found.cost.key)
-            )
-        return (not self.can_hold(found.cost), found.measured.drop, *found.cost.key)
-
-    def most(self, best: Optional[Evaluated]) -> float:
-        """The drop beyond which a point is of no interest."""
-        if self.budget_ms is not None and best is not None:
-            return min(best.measured.drop, self._most)
-        return self._most
 
 
 @dataclass(frozen=True)
@@ -79,14 +48,9 @@ class Evaluated:
     measured: Measured
     why: str
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "why": self.why,
-            "changes": dict(self.point.changes),
-            "kept_fp16": list(self.point.kept),
-            "cost": asdict(self.cost),
-            "measured": self.measured.as_dict(),
-        }
+    def row(self, held_out: Optional[Measured] = None) -> Tuned:
+        """Of the file."""
+        return Tuned(self.why, dict(self.point.changes), self.point.kept, self.cost, self.measured, held_out)
 
 
 @dataclass(frozen=True)
@@ -150,15 +114,17 @@ class Search:
     @property
     def best(self) -> Optional[Evaluated]:
         """The best that holds."""
-        holding = [found for found in self.found.values() if self._goal.holds(found)]
+        holding = [found for found in self.found.values() if self._goal.allows(found)]
         return min(holding, key=self._goal.rank, default=None)
 
     def run(self, starts: Sequence[Point]) -> None:
-        for point in starts:
-            self._evaluate(point, "start")
-        for point in starts[:1]:
-            layers = [layer for unit in self._judge.units(point) for layer in unit]
-            self._evaluate(Point.of(dict(point.changes), [*point.kept, *layers]), "all layers in FP16")
+        first, *others = starts
+        self._evaluate(first, "start")
+        layers = [layer for unit in self._judge.units(first) for layer in unit]
+        self._evaluate(Point.of(dict(first.changes), [*first.kept, *layers]), FP16)
+        for point in others:
+            if self.evaluations < self._limit - min(RESERVED, self._limit // 3):
+                self._evaluate(point, "start")
         for base in self._repairable():
             self._eliminate(base)
         self._local()
@@ -170,7 +136,7 @@ class Search:
         cost = self._judge.cost(point)
         if cost is None:
             return None
-        identity, most = self._judge.identity(point), self._goal.most(self.best)
+        identity, most = self._judge.identity(point), self._most
         measured, before = self._measured.get(identity, (None, most))
         if measured is None and self.evaluations >= self._limit:
             return None
@@ -186,14 +152,20 @@ class Search:
         """Networks that were measured: points whose networks compute the same are one."""
         return len(self._measured)
 
+    @property
+    def _most(self) -> float:
+        """The drop beyond which a point is of no interest."""
+        best = self.best if self._goal.budget_ms is not None else None
+        return self._goal.most if best is None else min(best.measured.drop, self._goal.most)
+
     # ---------------------------------------------------------------- FP16 sets
 
     def _repairable(self) -> list[Evaluated]:
         """The cheapest points that could be better than the best one with some layers in FP16."""
         best = self.best
-        rows = [found for found in self.found.values() if self._goal.can_hold(found.cost)]
+        rows = [found for found in self.found.values() if self._goal.affords(found.cost)]
         if self._goal.budget_ms is None:
-            rows = [found for found in rows if not self._goal.holds(found)]
+            rows = [found for found in rows if not self._goal.allows(found)]
             if best is not None:
                 rows = [found for found in rows if found.cost.key < best.cost.key]
         rows.sort(key=lambda found: (found.cost.key, found.measured.drop))
@@ -218,7 +190,7 @@ class Search:
             self.additivity.append((len(chosen.units), 1 - chosen.noise / predicted, removed))
 
     def _within_budget(self, front: Sequence[Step]) -> Optional[Step]:
-        within = [step for step in front if self._goal.can_hold(step.cost)][-PROPOSED:]
+        within = [step for step in front if self._goal.affords(step.cost)][-PROPOSED:]
         for step in within:
             self._evaluate(step.point, ELIMINATED)
         return within[-1] if within else None
@@ -226,14 +198,14 @@ class Search:
     def _cheapest(self, base: Evaluated, front: Sequence[Step]) -> Optional[Step]:
         low, high = -1, len(front) - 1
         found = self._evaluate(front[high].point, ELIMINATED) if front else None
-        if found is None or not self._goal.holds(found):
+        if found is None or not self._goal.allows(found):
             return None
         while high - low > 1:
             middle = (low + high) // 2
             found = self._evaluate(front[middle].point, ELIMINATED)
             if found is None:
                 return None
-            low, high = (low, middle) if self._goal.holds(found) else (middle, high)
+            low, high = (low, middle) if self._goal.allows(found) else (middle, high)
         return self._thin(base.point, front[high])
 
     def _steps(self, base: Point, units: Sequence[tuple[str, ...]]) -> list[Step]:
@@ -275,7 +247,7 @@ class Search:
             if unit is None or found is None:
                 return (self._step(base, units) if units != step.units else None) or step
             tried.add(unit)
-            if self._goal.holds(found):
+            if self._goal.allows(found):
                 units = tuple(one for one in units if one is not unit)
 
     # ---------------------------------------------------------------- single changes
@@ -299,9 +271,9 @@ class Search:
                 idle = 0
 
     def _promising(self, cost: Cost, current: Evaluated) -> bool:
-        if not self._goal.can_hold(cost):
+        if not self._goal.affords(cost):
             return False
-        return self._goal.budget_ms is not None or not self._goal.holds(current) or cost.key <= current.cost.key
+        return self._goal.budget_ms is not None or not self._goal.allows(current) or cost.key <= current.cost.key
 
     def _proposal(self, current: Evaluated) -> Optional[tuple[Point, str]]:
         point, kind = current.point, self._random.choice(("options", "drop", "add", "swap"))
