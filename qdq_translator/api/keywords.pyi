@@ -110,6 +110,7 @@ class Verify(TypedDict, total=False):
     provider: str
 
 class Tune(Common, total=False):
+    held_out: Union[Place, None]
     max_drop: Union[Real, None]
     budget_ms: Union[Real, None]
     output_dir: Place

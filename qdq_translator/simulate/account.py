@@ -141,11 +141,12 @@ class Account:
         """With the causes that `--audit` found, on all samples."""
         rows = [*((row.tensor, row.cause) for row in audit.tensors), *((row.node, row.cause) for row in audit.weights)]
         causes = {name: cause for name, cause in rows if cause != FITS}
-        parts = ((entry, entry.candidate) for entry in self.entries)
-        named = ((entry, (*one.tensors, *(node for node, _ in one.weights))) for entry, one in parts)
-        found = ((entry, dict.fromkeys(causes[n] for n in names if n in causes)) for entry, names in named)
-        entries = (dataclasses.replace(entry, causes=tuple(words)) for entry, words in found)
-        return dataclasses.replace(self, entries=tuple(entries))
+
+        def named(entry: Entry) -> Entry:
+            names = (*entry.candidate.tensors, *(node for node, _ in entry.candidate.weights))
+            return dataclasses.replace(entry, causes=tuple(dict.fromkeys(causes[n] for n in names if n in causes)))
+
+        return dataclasses.replace(self, entries=tuple(map(named, self.entries)))
 
     def of(self, placement: Placement) -> float:
         """Sum over everything that a placement rounds; a tensor not in the account counts as the loudest."""

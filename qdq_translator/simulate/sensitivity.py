@@ -95,18 +95,10 @@ class Sensitivity:
 
     def _freed(self, candidate: Candidate, quality: Quality) -> Freed:
         entries = self.found.within(candidate) if self.found is not None else []
-        return Freed(
-            tensor=candidate.label,
-            tensors=candidate.tensors,
-            layers=candidate.layers,
-            sqnr_db=quality.sqnr_db,
-            cosine=quality.cosine,
-            gain_db=quality.gain_db,
-            samples=quality.samples,
-            metric=quality.metric,
-            noise_share=sum(self.found.share(entry.noise) for entry in entries) if self.found is not None else 0.0,
-            causes=tuple(dict.fromkeys(cause for entry in entries for cause in entry.causes)),
-        )
+        share = sum(self.found.share(entry.noise) for entry in entries) if self.found is not None else 0.0
+        causes = tuple(dict.fromkeys(cause for entry in entries for cause in entry.causes))
+        figures = {key: getattr(quality, key) for key in ("sqnr_db", "cosine", "gain_db", "samples", "metric")}
+        return Freed(candidate.label, candidate.tensors, candidate.layers, **figures, noise_share=share, causes=causes)
 
 
 def measure_sensitivity(

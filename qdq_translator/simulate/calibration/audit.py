@@ -182,17 +182,15 @@ def _percent(share: float) -> str:
 
 
 def print_audit(console: Any, found: Audit, verbose: bool) -> None:
-    """For a terminal: the worst ten scales, or all with `verbose`."""
+    """For a terminal: the worst ten scales and weights, or all with `verbose`."""
     from rich.markup import escape
 
-    rows, weights = found.tensors, found.weights
+    rows, shown = found.tensors, _shown(found.tensors, verbose)
     if found.unlike:
         console.print(f"[yellow]{escape(found.unlike)}[/]")
-    shown = _shown(rows, verbose)
     if shown:
-        console.print(
-            f"Scales compared with these inputs, {'all' if verbose else 'the worst'} {len(shown)} of {len(rows)}:"
-        )
+        which = "all" if verbose else "the worst"
+        console.print(f"Scales compared with these inputs, {which} {len(shown)} of {len(rows)}:")
     elif rows:
         console.print(f"{counted(len(rows), 'scale')} compared with these inputs: no misfit.")
     for row in shown:
@@ -201,19 +199,17 @@ def print_audit(console: Any, found: Audit, verbose: bool) -> None:
         console.print(f"    {escape(row.cause)}")
     if shown and not verbose:
         console.print(
-            "  --recalibrate of translate replaces scales by name, or the worst: --recalibrate worst:3 --calibrate DATA"
+            "  --recalibrate of translate replaces scales: by name, or --recalibrate worst:3 --calibrate DATA"
         )
-    chosen = _shown(weights, verbose)
-    if chosen:
-        console.print(f"Weights by their worst channel, {len(chosen)} of {len(weights)}:")
-    elif weights:
-        console.print(f"{counted(len(weights), 'weight')} by channel: every channel uses enough values.")
-    for weight in chosen:
-        console.print(
-            f"  [bold]{escape(weight.weight)}[/] of '{escape(weight.node)}': SQNR {_db(weight.worst_sqnr_db)} dB in "
-            f"channel {weight.worst_channel} of {len(weight.channel_amax)}{_share(weight)}"
-        )
-        console.print(f"    {escape(weight.cause)}")
+    weights = _shown(found.weights, verbose)
+    if weights:
+        console.print(f"Weights by their worst channel, {len(weights)} of {len(found.weights)}:")
+    elif found.weights:
+        console.print(f"{counted(len(found.weights), 'weight')} by channel: every channel uses enough values.")
+    for weight in weights:
+        place = f"channel {weight.worst_channel} of {len(weight.channel_amax)}{_share(weight)}"
+        name = f"[bold]{escape(weight.weight)}[/] of '{escape(weight.node)}'"
+        console.print(f"  {name}: SQNR {_db(weight.worst_sqnr_db)} dB in {place}\n    {escape(weight.cause)}")
 
 
 def _shown(rows: Sequence[_Audited], verbose: bool) -> Sequence[_Audited]:

@@ -45,9 +45,7 @@ class Remembering(Engine):
         watch: Callable[[Any], None] = lambda part: None,
     ) -> Any:
         key = hashlib.sha256(pickle.dumps((work, list(ranges)))).hexdigest()
-        if key not in self._kept:
-            self._kept[key] = pickle.dumps(self._engine.run(work, ranges, progress, watch))
-        return pickle.loads(self._kept[key])
+        return self.remembered(key, lambda: self._engine.run(work, ranges, progress, watch))
 
 
 class Bench:

@@ -161,18 +161,13 @@ def _data(samples: Samples) -> tune_rows.Data:
 
 
 def _stopping(meter: Meter) -> str:
-    if not meter.is_mean:
-        return "none: the metric is no mean over samples, so every point was measured on all of them"
-    if len(meter.samples) < LEAST_SAMPLES:
-        return f"none: fewer than {LEAST_SAMPLES} samples"
-    how = (
-        "McNemar's pairs, Agresti and Min's interval"
-        if meter.is_top1 and meter.samples.batch == 1
-        else "paired bootstrap of the runs"
-    )
+    if not meter.is_mean or len(meter.samples) < LEAST_SAMPLES:
+        return (
+            f"none: {f'fewer than {LEAST_SAMPLES} samples' if meter.is_mean else 'the metric is no mean over samples'}"
+        )
     return (
-        f"a point was given up after 1/8, 1/4 or 1/2 of the samples where the {100 * CONFIDENCE:g}% interval of its drop "
-        f"({how}) lay beyond what is allowed; what was accepted was measured on all samples"
+        f"a point was given up after 1/8, 1/4 or 1/2 of the samples if the {100 * CONFIDENCE:g}% interval of its drop was "
+        "beyond the limit"
     )
 
 
