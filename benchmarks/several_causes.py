@@ -19,12 +19,13 @@ import numpy as np
 from benchmarks.verdict import Case, cases
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.formats.layer_precisions import parse_layer_precisions
+from qdq_translator.core.formats.verify_rows import Sensitivity
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.simulate.account import Judge
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model
 from qdq_translator.simulate.inputs import Samples, input_specs, load_samples
-from qdq_translator.simulate.sensitivity import Sensitivity, measure_sensitivity
+from qdq_translator.simulate.sensitivity import measure_sensitivity
 
 FACTOR, COSTS_DB, WITHIN_DB, SAMPLES, TIME_LIMIT = 8.0, 1.0, 1.5, 16, 300.0
 COUNTS = (2, 3, 4, 5)
@@ -48,7 +49,7 @@ class Outcome:
     @property
     def named(self) -> int:
         """Planted tensors among the named."""
-        named = {tensor for candidate, _ in self.found.chosen for tensor in candidate.tensors}
+        named = {tensor for row in self.found.chosen for tensor in row.tensors}
         return len(named.intersection(self.planted))
 
 
@@ -74,7 +75,7 @@ def outcomes(case: Case, counts: tuple[int, ...] = COUNTS) -> Iterator[Outcome]:
             if len(planted) < count and db(spoilt([name])) <= right - COSTS_DB:
                 planted.append(name)
         bad = spoilt(planted)
-        found = measure_sensitivity(Judge(bad, OPTIONS, samples), TIME_LIMIT)
+        found, _ = measure_sensitivity(Judge(bad, OPTIONS, samples), TIME_LIMIT)
         yield Outcome(planted, right, db(bad), db(bad, found.layer_argument), found)
 
 

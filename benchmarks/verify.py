@@ -27,11 +27,12 @@ from benchmarks import networks
 from benchmarks.measure import machine
 from qdq_translator import translate
 from qdq_translator.commands.verify import Options
+from qdq_translator.core.formats.verify_rows import Sensitivity
 from qdq_translator.output.emit.integrity import contents
 from qdq_translator.simulate.account import Account, Judge, account
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import input_specs, load_samples
-from qdq_translator.simulate.sensitivity import Sensitivity, measure_sensitivity
+from qdq_translator.simulate.sensitivity import measure_sensitivity
 from qdq_translator.workflows.verification import verify
 
 
@@ -75,7 +76,7 @@ def sensitivity(made: networks.Prepared, repeats: int) -> None:
     found: list[Sensitivity] = []
     one = best(lambda: run_both([path], made.data, False), repeats)
     alone = best(lambda: accounts.append(account(judge)), max(1, repeats - 1))
-    whole = best(lambda: found.append(measure_sensitivity(judge, 1e9)), max(1, repeats - 1))
+    whole = best(lambda: found.append(measure_sensitivity(judge, 1e9)[0]), max(1, repeats - 1))
     layers, seen = len(simulated.placement.int8), accounts[0]
     print(
         f"{layers} layers in INT8, {sum(e.members for e in seen.entries)} roundings, {len(made.data)} samples: one pass {one:.2f} s, noise "

@@ -16,6 +16,7 @@ import numpy as np
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.formats.layer_precisions import parse_layer_precisions
+from qdq_translator.core.formats.verify_rows import Sensitivity
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.planning.placement import Placement
@@ -23,7 +24,7 @@ from qdq_translator.simulate.account import Judge, Quality
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, simulate
 from qdq_translator.simulate.inputs import Samples, input_specs, random_samples
 from qdq_translator.simulate.run import Session
-from qdq_translator.simulate.sensitivity import Sensitivity, measure_sensitivity
+from qdq_translator.simulate.sensitivity import measure_sensitivity
 from tests.conftest import ZOO
 from tests.small_models import model
 
@@ -164,7 +165,7 @@ class Outcome:
 
     @property
     def is_named_first(self) -> bool:
-        return bool(self.found.ranking) and self.tensor in self.found.ranking[0][0].tensors
+        return bool(self.found.ranking) and self.tensor in self.found.ranking[0].tensors
 
     @property
     def is_recovered(self) -> bool:
@@ -183,7 +184,7 @@ def run(case: Case) -> Optional[Outcome]:
         judge.network = spoilt
         bad = judge.of(judge.simulated({}))
         if bad.sqnr_db <= right.sqnr_db - COSTS_DB:
-            found = measure_sensitivity(Judge(spoilt, OPTIONS, samples), 300)
+            found, _ = measure_sensitivity(Judge(spoilt, OPTIONS, samples), 300)
             repaired = judge.of(judge.simulated(parse_layer_precisions(found.layer_argument)))
             return Outcome(tensor, right, bad, found, repaired)
     return None
@@ -197,7 +198,7 @@ def main() -> None:
             print(f"{case!s:<60} no tensor matters")
             continue
         recovered += outcome.is_recovered
-        first = outcome.found.ranking[0][0].label if outcome.found.ranking else "-"
+        first = outcome.found.ranking[0].tensor if outcome.found.ranking else "-"
         print(
             f"{case!s:<44} {outcome.tensor[-24:]:<24} {outcome.right.sqnr_db:6.1f} -> {outcome.bad.sqnr_db:5.1f} -> "
             f"{outcome.repaired.sqnr_db:5.1f} dB, {len(outcome.found.layers)} layers, "

@@ -21,6 +21,7 @@ from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.core.formats import rows
+from qdq_translator.core.formats.verify_rows import Account, Rounding
 from qdq_translator.core.words import milliseconds
 from qdq_translator.engine.inspector import check_engine, engine_truth
 from qdq_translator.engine.layer_info import parse_layer_info
@@ -381,8 +382,8 @@ def test_five_questions_take_three_clicks_at_most(browser: Any, tmp_path: Path, 
     """Each answer on the page is the report's."""
     report, engine = plain.report, truth_of(plain)
     block = next(i for i, row in enumerate(report["plan"]) if row["precision"] == "fp16" and row["cause"])
-    entries = [{"tensors": [], "weights": [report["plan"][i]["name"]], "share": 0.02 * i} for i in range(0, 10, 3)]
-    text = report_page(report, {"account": {"entries": entries}}, None, [engine])
+    found = account(*(((), (report["plan"][i]["name"],), 0.02 * i) for i in range(0, 10, 3)))
+    text = report_page(report, {"account": rows.plain(found)}, None, [engine])
     page = Page(browser, tmp_path / "asked.html", text)
     group = "return [...shown.boxes.values()].find((b) => b.group && b.group.layers.includes(arguments[0])).key"
     most = "return [...shown.boxes.values()].filter((b) => b.group).sort((a, b) => numberOf(b.group) - numberOf(a.group))[0].key"
@@ -421,7 +422,7 @@ def test_five_questions_take_three_clicks_at_most(browser: Any, tmp_path: Path, 
         return largest, max((n for n in values if n.split("/")[2] == largest), key=lambda name: values[name])
 
     times = {r["name"]: r["cost"]["milliseconds"] or 0.0 for r in report["plan"] if not r["cost"]["fused_into"]}
-    shares = {entry["weights"][0]: entry["share"] for entry in entries}
+    shares = {entry.weights[0]: entry.share for entry in found.entries}
     for colour, values, words in (("ms", times, milliseconds), ("noise", shares, lambda share: f"{100 * share:.1f}%")):
         said = ask(functools.partial(page.choose, "#colour", colour), darkest)
         name, layer = by_block(values)
@@ -501,15 +502,18 @@ def test_the_overlay_is_node_data_of_model_explorer(tmp_path: Path, built: tuple
         assert {key: written[key] for key in data} == data
 
 
+def account(*entries: tuple[tuple[str, ...], tuple[str, ...], float]) -> Account:
+    """Of tensors, weights and share of each entry."""
+    rows = (Rounding("", tensors, weights, (), share, 30.0, ()) for tensors, weights, share in entries)
+    return Account(30.0, 30.0, 0.0, 1, 1.0, tuple(rows))
+
+
 def test_the_noise_share_is_that_of_the_account(report: dict[str, Any]) -> None:
     """Each entry goes to the layers that make its tensors or hold its weights; nothing is lost between them."""
     rows = report["plan"]
-    entries = [
-        {"tensors": rows[2]["outputs"] + rows[4]["outputs"], "weights": [], "share": 0.6},
-        {"tensors": [], "weights": [rows[2]["name"]], "share": 0.4},
-    ]
+    tensors = (*rows[2]["outputs"], *rows[4]["outputs"])
     drawn = network(report)
-    share_noise({"entries": entries}, drawn)
+    share_noise(account((tensors, (), 0.6), ((), (rows[2]["name"],), 0.4)), drawn)
     found = {layer.index: layer.noise for layer in drawn.layers if layer.noise is not None}
     assert found == {2: pytest.approx(0.7), 4: pytest.approx(0.3)}
 

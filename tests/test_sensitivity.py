@@ -39,7 +39,7 @@ BUILT = [case for case in CASES if case.tensor]
 @pytest.mark.parametrize("case", BUILT, ids=str)
 def test_the_bad_tensor_is_named_first_and_freed(case: Case) -> None:
     outcome = bad_scales.run(case)
-    assert outcome is not None and outcome.found.ranking[0][0].tensor == case.tensor
+    assert outcome is not None and outcome.found.ranking[0].tensor == case.tensor
     assert outcome.repaired.sqnr_db > outcome.right.sqnr_db - 1 > outcome.bad.sqnr_db + bad_scales.COSTS_DB
     readers = {"one reader": 1, "residual": 2, "SiLU": 2, "behind a Relu": 1, "graph output": 1}
     assert len(outcome.found.layers) == readers.get(case.kind, 3 if case.source == "fork of three" else 2)
@@ -57,23 +57,23 @@ def test_a_reader_above_int8_already_is_not_named() -> None:
     spoilt = dataclasses.replace(
         network, scales={**network.scales, "h": network.scales["h"] / 8}, precisions={"c1": "fp16"}
     )
-    found = measure_sensitivity(Judge(spoilt, OPTIONS, bad_scales._samples(network)), 300)
-    assert found.ranking[0][0].tensor == "h" and found.layers == ["c2"]
+    found, _ = measure_sensitivity(Judge(spoilt, OPTIONS, bad_scales._samples(network)), 300)
+    assert found.ranking[0].tensor == "h" and found.layers == ("c2",)
     assert found.layer_argument == "c1:fp16,c2:fp16"
 
 
 def test_patterns_of_another_layer_argument_stay() -> None:
     network = dataclasses.replace(bad_scales._built(BODIES["chain"]), precisions={"*": "fp16", "c1": "int8"})
-    found = measure_sensitivity(Judge(network, OPTIONS, bad_scales._samples(network)), 300)
-    assert found.layer_argument == "*:fp16,c1:fp16" and found.layers == ["c1"]
+    found, _ = measure_sensitivity(Judge(network, OPTIONS, bad_scales._samples(network)), 300)
+    assert found.layer_argument == "*:fp16,c1:fp16" and found.layers == ("c1",)
 
 
 def test_tensors_under_one_scale_go_together_through_relu_and_data_movement() -> None:
     network = bad_scales._built(BODIES["pool"])
     scale = network.scales["h"] / 8
     spoilt = dataclasses.replace(network, scales={**network.scales, "h": scale, "q": scale})
-    found = measure_sensitivity(Judge(spoilt, OPTIONS, bad_scales._samples(network)), 300)
-    assert found.ranking[0][0].tensors == ("h", "q") and found.layers == ["c1"]
+    found, _ = measure_sensitivity(Judge(spoilt, OPTIONS, bad_scales._samples(network)), 300)
+    assert found.ranking[0].tensors == ("h", "q") and found.layers == ("c1",)
 
 
 def test_a_scale_that_is_wrong_in_the_model_is_wrong_in_all_that_follow_from_it() -> None:
@@ -84,13 +84,13 @@ def test_a_scale_that_is_wrong_in_the_model_is_wrong_in_all_that_follow_from_it(
     scales = {**network.scales, "b": network.scales["b"] / 16, "t": network.scales["t"] / 16}
     spoilt = dataclasses.replace(network, scales=scales, config={"scale_origins": origins})
     samples = bad_scales._samples(network)
-    found = measure_sensitivity(Judge(spoilt, OPTIONS, samples), 300)
-    first = found.ranking[0][0]
-    assert first.tensor == "t" and set(first.tensors) == {"b", "t"} and found.layers == ["r1", "ct"]
-    alone = {c.tensor: q.sqnr_db for c, q in found.ranking if len(c.tensors) == 1}
-    assert max(alone["b"], alone["t"]) < found.ranking[0][1].sqnr_db - 6
-    without = measure_sensitivity(Judge(dataclasses.replace(spoilt, config={}), OPTIONS, samples), 300)
-    assert all(len(candidate.tensors) <= 1 for candidate, _ in without.ranking)
+    found, _ = measure_sensitivity(Judge(spoilt, OPTIONS, samples), 300)
+    first = found.ranking[0]
+    assert first.tensor == "t" and set(first.tensors) == {"b", "t"} and found.layers == ("r1", "ct")
+    alone = {row.tensor: row.sqnr_db for row in found.ranking if len(row.tensors) == 1}
+    assert max(alone["b"], alone["t"]) < found.ranking[0].sqnr_db - 6
+    without, _ = measure_sensitivity(Judge(dataclasses.replace(spoilt, config={}), OPTIONS, samples), 300)
+    assert all(len(row.tensors) <= 1 for row in without.ranking)
 
 
 def test_weights_that_the_engine_rounds_badly_are_candidates() -> None:
@@ -106,16 +106,16 @@ def test_weights_that_the_engine_rounds_badly_are_candidates() -> None:
     model.graph.initializer.append(onnx.numpy_helper.from_array(bias, "b1"))
     next(n for n in model.graph.node if n.name == "c1").input.append("b1")
     spoilt = bad_scales._calibrated(dataclasses.replace(network, model=model))
-    found = measure_sensitivity(Judge(spoilt, OPTIONS, bad_scales._samples(spoilt)), 300)
-    assert found.ranking[0][0].label == "weights of ct" and found.layers == ["ct"]
-    assert found.chosen[0][1].sqnr_db > found.baseline.sqnr_db + 10
+    found, _ = measure_sensitivity(Judge(spoilt, OPTIONS, bad_scales._samples(spoilt)), 300)
+    assert found.ranking[0].tensor == "weights of ct" and found.layers == ("ct",)
+    assert found.chosen[0].sqnr_db > found.baseline_db + 10
 
 
 def test_what_a_time_limit_cuts_off_is_counted() -> None:
     network = bad_scales._built(BODIES["residual"])
-    late = measure_sensitivity(Judge(network, OPTIONS, bad_scales._samples(network)), 0)
+    late, _ = measure_sensitivity(Judge(network, OPTIONS, bad_scales._samples(network)), 0)
     held = simulate(network, OPTIONS).placement.held
-    assert late.ranking == [] and late.chosen == [] and late.left >= len(held) and late.layer_argument == ""
+    assert late.ranking == late.chosen == () and late.candidates_left_out >= len(held) and late.layer_argument == ""
 
 
 def _whole(judge: Judge, base: Simulated, candidate: Candidate) -> Quality:
@@ -227,7 +227,7 @@ def test_several_bad_scales_at_once(tmp_path: Path) -> None:
     (outcome,) = several_causes.outcomes(case, (4,))
     assert len(outcome.planted) == 4 and outcome.bad < outcome.right - 10
     assert outcome.is_recovered and outcome.named == 4
-    assert {n for c, _ in outcome.found.ranking[:4] for n in c.tensors} >= set(outcome.planted)
+    assert {n for row in outcome.found.ranking[:4] for n in row.tensors} >= set(outcome.planted)
 
 
 def test_gates_in_half_precision_are_no_part_of_the_account() -> None:

@@ -36,7 +36,7 @@ from qdq_translator.simulate.run import CodedEnds, Session
 from qdq_translator.simulate.user_metric import MeanAveragePrecision, metric_of, overlap, top1
 from qdq_translator.workflows.tune.journal import Journal
 from qdq_translator.workflows.tune.meter import Meter, bootstrap_interval, paired_interval
-from qdq_translator.workflows.tune.points import Point, moves, starts
+from qdq_translator.workflows.tune.points import EVERY, Point, moves, starts
 from tests.dask_cluster import free_port
 from tests.small_models import model
 from tests.tuning_rows import tuned as made_up
@@ -426,14 +426,14 @@ def test_flags_say_the_options_again() -> None:
 def test_starts_hold_what_people_choose() -> None:
     gpu, dla = starts(TranslateOptions()), starts(TranslateOptions(target="orin-dla"))
     assert gpu[0] == Point() and len(gpu) == 4 and len(dla) == 11 and len(set(dla)) == 11
-    assert starts(TranslateOptions(target="orin-dla"))[4].changes == (("dla_rewrites", True),)
+    assert starts(TranslateOptions(target="orin-dla"))[1].changes == (("dla_rewrites", True),)
     calibrated = starts(TranslateOptions(calibrate="x.npz", calibrate_method="max"))
-    assert calibrated[:4] == gpu
-    assert [dict(point.changes) for point in calibrated[4:]] == [
-        *({"calibrate_method": method} for method in ("percentile", "entropy", "mse", "output")),
-        {"calibrate_method": "output", "equalize": True},
+    assert [calibrated[0], *calibrated[-3:]] == gpu
+    assert [dict(point.changes) for point in calibrated[1:-3]] == [
+        *({"calibrate_method": "output", **more} for more in ({}, {"equalize": True}, {"recalibrate": (EVERY,)})),
+        *({"calibrate_method": method} for method in ("percentile", "entropy", "mse")),
     ]
-    assert len(starts(TranslateOptions(calibrate="x.npz", calibrate_method="max", target="orin-dla"))) == 11 + 2 * 3 + 2
+    assert len(starts(TranslateOptions(calibrate="x.npz", calibrate_method="max", target="orin-dla"))) == 11 + 2 * 3 + 4
     base = TranslateOptions(infer_bounds=True)
     changes = {"infer_bounds": True, "infer_concat_scales": False, "recalibrate": (), "calibrate_method": "max"}
     assert Point.of(changes, ["l"]).plain(base) == Point((("calibrate_method", "max"),), ("l",))
@@ -580,7 +580,7 @@ def test_the_table_has_the_chosen_point_first_and_what_is_beyond_the_limits_last
 
     best = point(0.2, 0.09, ["a"], equalize=True, infer_add_scales=True, infer_bounds=True)
     slow = point(0.3, 0.01, ["a", "b", "c"], equalize=True, calibrate_method="mse")
-    beyond = [point(0.1, 0.5, ["b"], calibrate_method="max"), point(0.15, 0.2, [])]
+    beyond = [point(0.1, 0.5, ["b"], calibrate_method="max"), point(0.15, 0.2, [], equalize=False)]
     results = made_up(
         [best, slow, *beyond],
         [*beyond, best, slow],
@@ -598,11 +598,11 @@ def test_the_table_has_the_chosen_point_first_and_what_is_beyond_the_limits_last
     assert [row[-1] for row in rows] == [
         "equalize, infer add/bounds, a in FP16",
         "calibrate_method mse, infer add/bounds as given, b and 1 more in FP16",
-        "equalize as given, calibrate_method as given, a and 2 more in INT8",
-        "calibrate_method max, b in FP16",
+        "equalize off, calibrate_method as given, a and 2 more in INT8",
+        "calibrate_method max, equalize as given, b in FP16",
     ]
     assert (
-        "tried, not chosen: calibrate_method mse (+0.01 at 0.300 ms); calibrate_method max (+0.5 at 0.100 ms)"
+        "tried, not chosen: calibrate_method mse (+0.01 at 0.300 ms); equalize off (+0.2 at 0.150 ms); calibrate_method max (+0.5 at 0.100 ms)"
         in notes(results)
     )
     print_outcome(results, "net_tune.json")

@@ -137,8 +137,10 @@ class Account:
         found = self.entry(row.tensor) if isinstance(row, AuditedScale) else self.entry(layer=row.node)
         return self.share(found.noise) if found is not None else 0.0
 
-    def in_words_of(self, audit: Audit) -> Account:
-        """With the causes that `--audit` found, on all samples."""
+    def in_words_of(self, audit: Optional[Audit]) -> Account:
+        """With the causes that `--audit` found, on all samples; the same without one."""
+        if audit is None:
+            return self
         rows = [*((row.tensor, row.cause) for row in audit.tensors), *((row.node, row.cause) for row in audit.weights)]
         causes = {name: cause for name, cause in rows if cause != FITS}
 

@@ -24,8 +24,7 @@ import time
 from typing import Callable, Optional, Sequence
 
 from qdq_translator.core.formats.layer_precisions import format_layer_precisions, fp16_layers, is_expressible
-from qdq_translator.core.formats.verify_rows import Freed
-from qdq_translator.core.formats.verify_rows import Sensitivity as SensitivityRow
+from qdq_translator.core.formats.verify_rows import Audit, Freed, Sensitivity
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.ir.graph import Graph
 from qdq_translator.planning.placement import Placement
@@ -53,71 +52,25 @@ LEAST_WEIGHTS = 1e-3
 """Share of the noise from which on a layer's weights are tried: those that were trained on the grid of INT8 cost nothing."""
 
 
-@dataclasses.dataclass
-class Sensitivity:
-    """ranking: (candidate, quality with it alone float, everything else in INT8), best first. chosen: (candidate,
-    quality with its layers and those before it kept above INT8). left: candidates that the time limit cut off.
-    layer_argument: complete, with layers that the translation names already. kept: named by --keep_fp16 already.
-    enough: the user's metric is reached before anything is kept. found: None if the time limit left no room for it."""
-
-    baseline: Quality
-    ranking: list[tuple[Candidate, Quality]]
-    chosen: list[tuple[Candidate, Quality]]
-    left: int
-    seconds: float
-    layer_argument: str
-    kept: Sequence[str] = ()
-    enough: bool = False
-    found: Optional[Account] = None
-
-    @property
-    def layers(self) -> list[str]:
-        """Layers of the chosen candidates, each once."""
-        return list(dict.fromkeys(layer for candidate, _ in self.chosen for layer in candidate.layers))
-
-    def row(self, command: str) -> SensitivityRow:
-        """Of the files. command: see there."""
-        return SensitivityRow(
-            baseline_db=self.baseline.sqnr_db,
-            baseline_cosine=self.baseline.cosine,
-            baseline_metric=self.baseline.metric,
-            ranking=tuple(self._freed(*pair) for pair in self.ranking),
-            chosen=tuple(self._freed(*pair) for pair in self.chosen),
-            layer_argument_addition=format_layer_precisions(fp16_layers(self.layers)),
-            layer_argument=self.layer_argument,
-            layers=tuple(self.layers),
-            keep_fp16=tuple(dict.fromkeys([*self.kept, *self.layers])) if self.chosen else (),
-            enough=self.enough,
-            candidates_left_out=self.left,
-            seconds=self.seconds,
-            command=command,
-        )
-
-    def _freed(self, candidate: Candidate, quality: Quality) -> Freed:
-        entries = self.found.within(candidate) if self.found is not None else []
-        share = sum(self.found.share(entry.noise) for entry in entries) if self.found is not None else 0.0
-        causes = tuple(dict.fromkeys(cause for entry in entries for cause in entry.causes))
-        figures = {key: getattr(quality, key) for key in ("sqnr_db", "cosine", "gain_db", "samples", "metric")}
-        return Freed(candidate.label, candidate.tensors, candidate.layers, **figures, noise_share=share, causes=causes)
-
-
 def measure_sensitivity(
-    judge: Judge, time_limit: float, progress: Progress = silent, enough: Optional[float] = None
-) -> Sensitivity:
-    """`time_limit` in seconds: the account uses fewer passes, and the current measurement is finished. enough: a value
-    of the metric beyond which nothing more is kept above INT8."""
-    start = time.monotonic()
-    network = judge.network
-    graph = Graph.from_model(copy_model(network.model))
+    judge: Judge,
+    time_limit: float,
+    progress: Progress = silent,
+    enough: Optional[float] = None,
+    audit: Optional[Audit] = None,
+) -> tuple[Sensitivity, Optional[Account]]:
+    """With the account, None if `time_limit` (seconds: it uses fewer passes, and the current measurement is finished) left no
+    room for it. enough: a value of the metric beyond which nothing more is kept above INT8. audit: names the causes."""
+    start, network = time.monotonic(), judge.network
     progress("measuring the noise account", 0, 3)
     base = judge.simulated({})
-    baseline = judge.of(base)
+    baseline, graph = judge.of(base), Graph.from_model(copy_model(network.model))
     spent = max(time.monotonic() - start, 1e-9)  # for two passes: float and INT8
     passes = min(PASSES, 2 * (time_limit - spent) / spent)
     found = account(judge, passes=passes) if passes >= 1 else None
-    left = sum(1 for c in components(graph, base.placement, network) if _can_be_kept(c)) if found is None else 0
-    if found is not None and passes < PASSES:
-        left = sum(entry.members for entry in found.entries if entry.members > 1)
+    left = sum(map(_can_be_kept, components(graph, base.placement, network)))
+    if found is not None:
+        left = sum(entry.members for entry in found.entries if entry.members > 1) if passes < PASSES else 0
 
     def is_late() -> bool:
         return time.monotonic() - start > time_limit
@@ -125,19 +78,38 @@ def measure_sensitivity(
     progress("leaving one tensor float", 1, 3)
     ranking = _ranked(judge, base, found) if found is not None and not is_late() else []
     progress("keeping the best together", 2, 3)
+    promising = [entry.candidate for entry, quality in ranking if (quality.metric_gain or 0.0) > 0]
     if judge.metric is None:
         promising = _promising([entry for entry, _ in ranking], found.total if found is not None else 0.0)
-    else:
-        promising = [entry.candidate for entry, quality in ranking if (quality.metric_gain or 0.0) > 0]
     promising = [_without_markers(judge, graph, base.placement, candidate) for candidate in promising]
     chosen = _kept_together(judge, promising, baseline, enough, is_late)
     progress("keeping the best together", 3, 3)
-    layers = dict.fromkeys(layer for candidate, _ in chosen for layer in candidate.layers)
-    # what the translation asks for may hold patterns, which format_layer_precisions refuses
+    layers = tuple(dict.fromkeys(layer for candidate, _ in chosen for layer in candidate.layers))
+    # not format_layer_precisions: the translation may ask for patterns
     argument = ",".join(f"{name}:{asked}" for name, asked in {**network.precisions, **fp16_layers(layers)}.items())
-    rows = [(entry.candidate, quality) for entry, quality in ranking]
-    kept, seconds = network.option.get("keep_fp16", []), time.monotonic() - start
-    return Sensitivity(baseline, rows, chosen, left, seconds, argument, kept, baseline.reaches(enough), found)
+    found = found.in_words_of(audit) if found is not None else None
+    return Sensitivity(
+        baseline_db=baseline.sqnr_db,
+        baseline_cosine=baseline.cosine,
+        baseline_metric=baseline.metric,
+        ranking=tuple(_freed(entry.candidate, quality, found) for entry, quality in ranking),
+        chosen=tuple(_freed(candidate, quality, found) for candidate, quality in chosen),
+        layer_argument_addition=format_layer_precisions(fp16_layers(layers)),
+        layer_argument=argument,
+        layers=layers,
+        keep_fp16=tuple(dict.fromkeys([*network.option.get("keep_fp16", []), *layers])) if chosen else (),
+        enough=baseline.reaches(enough),
+        candidates_left_out=left,
+        seconds=time.monotonic() - start,
+    ), found
+
+
+def _freed(candidate: Candidate, quality: Quality, found: Optional[Account]) -> Freed:
+    entries = found.within(candidate) if found is not None else []
+    share = sum(found.share(entry.noise) for entry in entries) if found is not None else 0.0
+    causes = tuple(dict.fromkeys(cause for entry in entries for cause in entry.causes))
+    figures = {key: getattr(quality, key) for key in ("sqnr_db", "cosine", "gain_db", "samples", "metric")}
+    return Freed(candidate.label, candidate.tensors, candidate.layers, **figures, noise_share=share, causes=causes)
 
 
 def _can_be_kept(candidate: Candidate) -> bool:

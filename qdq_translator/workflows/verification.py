@@ -272,14 +272,11 @@ def _accounted(
     judge = Judge(*asked, metric=setup.metric, where=setup.where)
     if not options.sensitivity:
         setup.progress("measuring the noise account", 0, 1)
-        found = account(judge)
-        return None, found.in_words_of(audit) if audit is not None else found
+        return None, account(judge).in_words_of(audit)
     # the metric of the explicit model, less what may be lost
     enough = outputs.metric[EXPLICIT] - (options.max_metric_drop or 0.0) if outputs.metric else None
-    measured = measure_sensitivity(judge, options.time_limit, setup.progress, enough)
-    if audit is not None and measured.found is not None:
-        measured.found = measured.found.in_words_of(audit)
-    return measured.row(_translate_again(given, measured.layers)), measured.found
+    measured, found = measure_sensitivity(judge, options.time_limit, setup.progress, enough, audit)
+    return dataclasses.replace(measured, command=_translate_again(given, measured.layers)), found
 
 
 def _parts(given: _Given) -> dict[str, Simulated]:

@@ -276,8 +276,7 @@ class Account:
             f"outputs; all together measured: {whole:.1f} dB"
         )
         if abs(off) > SHOWN_REMAINDER:
-            how = "is missing from" if off > 0 else "is too much in"
-            text += f". Roundings interact: {100 * abs(off):.0f}% of it {how} the sum"
+            text += f". Roundings interact: the sum {'misses' if off > 0 else 'exceeds it by'} {100 * abs(off):.0f}%"
         return f"{text}."
 
 

@@ -14,7 +14,7 @@ GIVEN, FP16 = "the given options", "all layers in FP16"
 """Rows for comparison; `workflows.tune.search` calls the second so."""
 CHOSEN, BEYOND = "->", "x"
 CALIBRATED = ("calibrate_method", "equalize", "unify_scales", "recalibrate")
-"""Options whose values are fitted to data: measured on other samples, and reported if they were not chosen."""
+"""Options fitted to data (unify_scales: 'data'), measured on other samples, and reported if they were not chosen."""
 
 
 def tuning(results: Tuning) -> dict[str, Any]:
@@ -41,23 +41,22 @@ def table(results: Tuning) -> tuple[list[str], list[list[str]]]:
     """Headings and rows: the chosen point, the others of the front within the limits, those beyond, and for comparison the
     given options and FP16. The first cell marks the chosen one and those beyond."""
     front = sorted(results.front or (results.best,), key=results.goal.rank)
-    rows = [(point, "") for point in front[:MOST_ROWS]]
-    usual = {GIVEN: next((p for p in results.points if not p.changes and not p.kept_fp16), None)}
-    usual[FP16] = next((point for point in results.points if point.why == FP16), None)
-    rows += [(point, name) for name, point in usual.items() if point is not None and point not in front]
-    gpu, held = any(point.cost.gpu_layers for point, _ in rows), results.held_out is not None
+    more = [p for p in results.points if (p.why == FP16 or not (p.changes or p.kept_fp16)) and p not in front]
+    rows = [*front[:MOST_ROWS], *more]
+    gpu, held = any(point.cost.gpu_layers for point in rows), results.held_out is not None
     name = results.metric.name.replace("\\", "/").rpartition("/")[2].rpartition(":")[2]
     headings = ["", "ms", *["GPU layers"] * gpu, "INT8 MACs", name, "drop", *["held out"] * held, "change"]
     cells: list[list[str]] = []
     above: Optional[Tuned] = None
-    for point, usually in rows:
+    for point in rows:
         cost, measured = point.cost, point.measured
         beyond = not results.goal.allows(point)
         row = [CHOSEN if point == results.best else BEYOND if beyond else ""]
         row.append("" if cost.milliseconds is None else f"{cost.milliseconds:.3f}")
         row += [*[str(cost.gpu_layers)] * gpu, f"{100 * cost.int8_macs:.1f}%", f"{measured.score:.6g}", _drop(measured)]
         row += [_drop(point.held_out) if point.held_out is not None else ""] * held
-        cells.append([*row, usually or changed(point, above)])
+        usual = FP16 if point.why == FP16 else "" if point.changes or point.kept_fp16 else GIVEN
+        cells.append([*row, usual or changed(point, above)])
         above = point
     return headings, cells
 
@@ -100,7 +99,8 @@ def _tried(results: Tuning) -> Iterator[str]:
     best: dict[str, Tuned] = {}
     for point in sorted(results.points, key=results.goal.rank):
         for name, value in point.changes.items():
-            if name in CALIBRATED and results.best.changes.get(name) != value:
+            fitted = name in CALIBRATED and (name != "unify_scales" or value == "data")
+            if fitted and results.best.changes.get(name) != value:
                 best.setdefault(_option(name, value), point)
     for words, point in best.items():
         time = "" if point.cost.milliseconds is None else f" at {point.cost.milliseconds:.3f} ms"
