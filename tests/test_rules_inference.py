@@ -12,6 +12,7 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.scales.inference import Context, Policy, infer_scales
 from qdq_translator.scales.inference.self_gated import SIGMOID
+from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.workflows.translator import Translation
 from tests.small_models import f32, model, ops, pair, same_function, scales_of, translated
 
@@ -882,3 +883,36 @@ def test_s12_not(body: str) -> None:
     text += pair("m", "p") + ("y = Add (p, other)\n}" if "other" in body else "y = Relu (p)\n}")
     t = translated(model(text, w=np.ones((4, 4, 1, 1), np.float32)), infer_mul_scales=True)
     assert "S12" not in {row.origin.rule for _, row in t.scales.items()}
+
+
+# ------------------------------------------------------------------ P1
+
+WHOLE = "n = LayerNormalization<axis=-1>(h, k, b)"
+PARTS = """m = ReduceMean<axes=[-1]>(h)  d1 = Sub(h, m)  d2 = Pow(d1, two)  v = ReduceMean<axes=[-1]>(d2)
+    v2 = Add(v, eps)  r = Sqrt(v2)  q = Div(d1, r)  u = Mul(q, k)  n = Add(u, b)"""
+
+
+@pytest.mark.parametrize("norm", [WHOLE, PARTS], ids=["whole", "parts"])
+@pytest.mark.parametrize("read_too", [False, True], ids=["alone", "MatMul"])
+def test_p1_keeps_what_a_layer_normalization_reads_in_floating_point(norm: str, read_too: bool) -> None:
+    """As in a transformer: a product, the residual sum and a view before it. Another product that reads it in INT8 ends the rule."""
+    more = "MatMul(h, w2)" if read_too else "Abs(h)"
+    text = f"""g (float[4, 8] x) => (float[1, 4, 8] y) {{ {pair("x", "i")} p = MatMul(i, w) {pair("p", "p2")}
+        a = Add(i, p2) {pair("a", "a2", "t")} h = Reshape(a2, shape) {norm} {pair("n", "n2")}
+        c = MatMul(n2, w2) {pair("c", "c2")} o = {more} {pair("o", "o2")} f = Add(c2, o2)  y = Abs(f) }}"""
+    rng = np.random.default_rng(0)
+    one, arrays = np.ones(8, np.float32), {name: rng.normal(size=(8, 8)).astype(np.float32) for name in ("w", "w2")}
+    constants = {"two": np.float32(2), "eps": np.float32(1e-5), "k": one, "b": one, "shape": np.array([1, 4, 8])}
+    given = model(text, **S, **constants, **arrays)
+    plain = translate(given)
+    kept = translate(given, TranslateOptions(keep_norm_fp16=True))
+    before, after = ({row.outputs[0]: row.precision for row in t.plan} for t in (plain, kept))
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed.issuperset(() if read_too else ("a", "h")) and bool(changed) != read_too
+    assert before["p"] == after["p"] == "int8" and changed.isdisjoint({"p", "c"})
+    held = simulate(ImplicitNetwork.of(kept)).placement.held
+    assert held.keys().isdisjoint(() if read_too else ("a", "h", "p")) and {"x", "n"} <= held.keys()
+    assert [d.rule for d in plain.diagnostics if d.rule == "P1"] == [] if read_too else ["P1"]
+    assert "P1" not in {d.rule for d in kept.diagnostics}
+    on_dla = translate(given, TranslateOptions(preset="gpu", target="orin-dla", platform="jetpack-6.2"))
+    assert on_dla.options.keep_norm_fp16 and not [row for row in on_dla.plan if "P1" in row.reason]

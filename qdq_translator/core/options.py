@@ -118,7 +118,7 @@ def _fits(value: Any, wanted: Any) -> bool:
 TARGETS = ("gpu", "orin-dla", "xavier-dla")
 _SOUND = ("infer_bounds", "infer_concat_scales", "infer_mul_scales", "infer_add_scales")
 PRESETS: Dict[str, Dict[str, Any]] = {
-    "gpu": {**dict.fromkeys(_SOUND, True), "asymmetric": "widen"},
+    "gpu": {**dict.fromkeys((*_SOUND, "keep_norm_fp16"), True), "asymmetric": "widen"},
     "dla": {
         "target": "orin-dla",
         **dict.fromkeys(_SOUND, True),
@@ -159,6 +159,9 @@ class TranslateOptions:
         "layers to keep in FP16: names, patterns with *, or @FILE with one per line (or a --layerPrecisions argument)",
         [],
         metavar="LAYER",
+    )
+    keep_norm_fp16: bool = in_target(
+        "on a GPU, keep layers without weights that read or make the input of a LayerNormalization in FP16 (rule P1)"
     )
     calibration_type: Literal["max", "histogram"] = in_quantizers(
         "how the weights were calibrated: max checks that weight scales are max|w|/127 (rule W3)", "max"

@@ -111,6 +111,7 @@ _ROWS = (
     Rule("B1", "bound of the operator", options=("infer_bounds",)),
     Rule("S10", "tensor of TensorRT's own network"),
     Rule("U1", "raised to a shared range"),
+    Rule("P1", "FP16 around a LayerNormalization"),
     # ---------------------------------------------------------------- conflicts
     Rule("C1", "conflicting scales"),
     Rule("C2", "quantized for some consumers, float for others"),

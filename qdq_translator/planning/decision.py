@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats.layer_precisions import kept_layers
 from qdq_translator.core.words import others
+from qdq_translator.ir.graph import Graph
 from qdq_translator.passes.normal_forms import RULES as NORMAL_FORMS
 from qdq_translator.passes.rewrites import Rewrites
 from qdq_translator.planning.steps import drop_coarse
 from qdq_translator.scales.inference import Context, Observe, infer_scales
+from qdq_translator.scales.inference.formulas import around_normalizations
 from qdq_translator.scales.inference.unify import REFUSED_CURE, SharedRange, unify_scales
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import ScaleTable
 from qdq_translator.targets.parser_network import further_layers, supports
-from qdq_translator.targets.precision import LayerPlan, make_plan, stay_higher
+from qdq_translator.targets.precision import INT8, LayerPlan, make_plan, stay_higher
 from qdq_translator.targets.settings import Settings
 
 if TYPE_CHECKING:
@@ -89,6 +91,7 @@ def decide(
     refused = {node: ranges.why for ranges in shared if ranges.refused for node in ranges.nodes}
     floats = {tensor: why for tensor, why in context.withheld.items() if why}
     plan = stay_higher(make_plan(graph, types, scales, kept, floats), refused, REFUSED_CURE)
+    plan = plan if settings.hardware.generation else _normalized(graph, plan, context.policy.keep_norms, diagnostics)
     dla = costs = None
     if settings.hardware.generation:  # what a GPU as target starts without
         from qdq_translator.planning.layers import settle
@@ -101,6 +104,26 @@ def decide(
         costs = estimate_costs(graph, types, [layer.verdict for layer in dla.layers], *settings.cost, dla.subgraphs)
         plan = settle(graph, plan, dla.layers)
     return Decision(context, shared, plan, rewrites, dla, costs)
+
+
+def _normalized(graph: Graph, plan: list[LayerPlan], keep: bool, diagnostics: Diagnostics) -> list[LayerPlan]:
+    """The plan of a GPU by rule P1, or without `keep` as it is, with a note of what the rule would keep."""
+    around = around_normalizations(graph)
+    lost = {row.name: around[row.name] for row in plan if row.precision == INT8 and row.name in around}
+    if keep or not lost:
+        why = {name: f"INT8 would round '{read}' for a LayerNormalization (rule P1)" for name, read in lost.items()}
+        return stay_higher(plan, why, by_design=True)
+    first, read = next(iter(lost.items()))
+    diagnostics.info(
+        "P1",
+        f"Layers without weights round to INT8 what a LayerNormalization reads: '{first}'{others(lost)}. This can be most of "
+        "a transformer's error.",
+        node=first,
+        tensor=read,
+        hint="--keep_norm_fp16 (part of --preset gpu) keeps such layers in FP16.",
+        data={"layers": list(lost)},
+    )
+    return plan
 
 
 def _report_out_of_reach(network: Network, kept: frozenset[str], settings: Settings, diagnostics: Diagnostics) -> None:

@@ -129,12 +129,13 @@ def _plan_layer(
     )
 
 
-def stay_higher(plan: list[LayerPlan], reasons: Mapping[str, str], cure: str) -> list[LayerPlan]:
+def stay_higher(
+    plan: list[LayerPlan], reasons: Mapping[str, str], cure: str = "", by_design: bool = False
+) -> list[LayerPlan]:
     """The plan with the INT8 layers in `reasons` (layer -> reason) in FP16 and listed as such."""
-    if not reasons:
-        return plan
+    more = {"precision": FP16, "listed": True, "cure": cure, "by_design": by_design}
     return [
-        dataclasses.replace(layer, precision=FP16, listed=True, reason=reasons[layer.name], cure=cure)
+        dataclasses.replace(layer, reason=reasons[layer.name], **more)  # type: ignore[arg-type]
         if layer.precision == INT8 and layer.name in reasons
         else layer
         for layer in plan

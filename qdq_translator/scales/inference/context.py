@@ -121,6 +121,7 @@ class Policy:
     to keep the scale of their input. mode: 'sound', or 'reference' for NVIDIA's order and formulas. for_dla: the target is a
     DLA. unify: what is done where the tensors of one layer of a DLA have different ranges ('off', 'warn', 'max', 'data'), as long as
     none loses more than max_bits_lost. by_data: what no rule gives is observed on data (rule K1).
+    keep_norms: rule P1 is on.
     """
 
     on: frozenset[str] = frozenset()
@@ -130,6 +131,7 @@ class Policy:
     unify: str = "warn"
     max_bits_lost: float = 3.0
     by_data: bool = False
+    keep_norms: bool = False
 
     @property
     def unifies(self) -> bool:

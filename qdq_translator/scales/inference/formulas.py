@@ -157,6 +157,30 @@ def inside_normalizations(graph: Graph) -> set[str]:
     return inside
 
 
+def around_normalizations(graph: Graph) -> dict[str, str]:
+    """Rule P1: layer without weights that reads or makes the input of a LayerNormalization (in one piece or in parts), with only
+    views and Transposes in between -> that input. None if a layer with weights reads the input too, and thus rounds it."""
+    inside = inside_normalizations(graph)
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        is_mean = node.is_op("ReduceMean") and node.inputs[0] not in inside and is_mean_of_normalization(node, graph)
+        if not is_mean and not node.is_op("LayerNormalization"):
+            continue
+        layers: dict[str, Node] = {}
+        pending = [node.inputs[0]]
+        while pending:
+            name = pending.pop()
+            makers = [graph.producer[name]] if name in graph.producer else []
+            makers = [maker for maker in makers if not maker.is_op(*operators.WEIGHTED, *operators.CLAMPS)]
+            for layer in [*graph.consumers(name), *makers]:
+                if layer.name not in layers and layer.is_op(*operators.VIEWS, "Transpose"):
+                    pending += [layer.inputs[0], layer.outputs[0]]
+                layers[layer.name] = layer
+        if not any(layer.is_op(*operators.WEIGHTED) for layer in layers.values()):
+            found.update(dict.fromkeys(layers, node.inputs[0]))
+    return found
+
+
 # ---------------------------------------------------------------- S7: Concat
 
 

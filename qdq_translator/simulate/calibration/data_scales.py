@@ -32,7 +32,7 @@ from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.scales.inference import CLIP, HANDED_ON, unify
 from qdq_translator.scales.inference.context import Context
-from qdq_translator.scales.inference.formulas import inside_normalizations
+from qdq_translator.scales.inference.formulas import around_normalizations, inside_normalizations
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import Origin
 from qdq_translator.simulate.calibration.audit import audit_scales
@@ -266,7 +266,9 @@ class DataScales:
         others = [max((ratios[name] for name in names if name in ratios), default=1.0) for names in sets]
         options = SimulationOptions(sigmoid_fp16=context.policy.for_dla)
         samples = only_finite(self._samples, self._wanted.ignore_nonfinite, where=self._where)
-        found = search(context.graph, values, sets, others, samples, options, self._where)
+        kept = around_normalizations(context.graph) if context.policy.keep_norms else ()
+        precisions = dict.fromkeys(kept, "fp16")
+        found = search(context.graph, values, precisions, sets, others, samples, options, self._where)
         moved: dict[str, tuple[float, str]] = {}
         for names, factor in zip(sets, found.factors):
             for name in names if factor != 1 else ():

@@ -75,20 +75,21 @@ class Found:
 def search(
     graph: Graph,
     scales: _Scales,
+    precisions: Dict[str, str],
     sets: Sequence[Sequence[str]],
     others: Sequence[float],
     samples: Samples,
     options: SimulationOptions,
     where: Evaluation = HERE,
 ) -> Found:
-    """Search one factor per set. graph: float, not changed. scales: of all its tensors. sets: names of tensors that move together.
+    """Search one factor per set. graph: float, not changed. scales: of all its tensors. precisions: of layers above INT8. sets: names of tensors that move together.
     others: factor of each set that is a start besides 1."""
     samples = samples.some(MOST_RUNS)
     if samples.runs < LEAST_RUNS or not sets:
         return Found([1.0] * len(sets))
     model = graph.to_model()
-    key = f"output {pack(model).digest} {sorted(scales.items())} {sets} {others} {samples.digest} {options}"
-    network = ImplicitNetwork(model, scales, {}, frozenset())
+    key = f"output {pack(model).digest} {sorted(scales.items())} {precisions} {sets} {others} {samples.digest} {options}"
+    network = ImplicitNetwork(model, scales, precisions, frozenset())
     found: Found = where.engine.remembered(key, lambda: _Search(network, sets, others, samples, options, where).run())
     return found
 
