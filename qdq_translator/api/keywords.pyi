@@ -15,6 +15,7 @@ class Common(TypedDict, total=False):
     infer_add_scales: bool
     inference: Literal["sound", "reference"]
     keep_fp16: List[str]
+    keep_norm_fp16: bool
     calibration_type: Literal["max", "histogram"]
     addtl_ops_to_infer_adjacent_scales: List[str]
     rename_node_outputs: bool
