@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import ALGORITHMS, CalibrationCache
+from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from tests.small_models import model, pair
 
 FLOAT = """g (float[N,3,8,8] x) => (float[N,4] out) {
@@ -147,3 +149,20 @@ def test_the_header_holds_the_algorithm(tmp_path: Path, name: str) -> None:
 def test_a_dla_needs_entropy2(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="A DLA needs a cache of entropy2"):
         kept(tmp_path, float_model(), cache_algorithm="minmax", preset="dla")
+
+
+def test_constants_behind_an_identity_are_constants(tmp_path: Path) -> None:
+    """As torch.onnx writes equal constants: no range from data (rule S2), no rounding, the constant's own scale (rule S10)."""
+    network = float_model()
+    index, conv = next((i, n) for i, n in enumerate(network.graph.node) if n.op_type == "Conv")
+    network.graph.node.insert(index, helper.make_node("Identity", [conv.input[1]], ["shared"], "share"))
+    conv.input[1] = "shared"
+    made = kept(tmp_path, network)
+    weight = numpy_helper.to_array(
+        next(t for t in network.graph.initializer if t.name == network.graph.node[index].input[0])
+    )
+    assert "shared" not in made.scales and made.automatic["shared"] == pytest.approx(
+        np.abs(weight).max() / 127, rel=1e-6
+    )
+    assert "shared" not in simulate(ImplicitNetwork.of(made)).placement.held
+    assert next(row.precision for row in made.plan if row.name == conv.name) == "int8"

@@ -465,13 +465,12 @@ class Graph:
     # ---------------------------------------------------------------- constants
 
     def array(self, name: str) -> Optional[np.ndarray]:
-        """The values of an initializer or of a `Constant` node's output; None for anything else. Do not write to it."""
+        """The values of a constant (`is_constant`); None for anything else. Do not write to it."""
+        name = self._behind_identities(name)
         tensor = self.initializers.get(name)
         if tensor is None:
             node = self.producer.get(name)
-            if node is None or not node.is_op("Constant"):
-                return None
-            return constant_value(node)
+            return constant_value(node) if node is not None and node.is_op("Constant") else None
         if isinstance(tensor, Weight):
             return tensor.array()
         cached = self._arrays.get(name)
@@ -522,9 +521,17 @@ class Graph:
             self.append(Node("Identity", [new], [old], self.node_name(f"{old}_identity")))
 
     def is_constant(self, name: str) -> bool:
-        """True for initializers and outputs of `Constant` nodes."""
+        """True for initializers and outputs of `Constant` nodes, behind Identities too."""
+        name = self._behind_identities(name)
         node = self.producer.get(name)
         return name in self.initializers or (node is not None and node.is_op("Constant"))
+
+    def _behind_identities(self, name: str) -> str:
+        node = self.producer.get(name)
+        while node is not None and node.is_op("Identity") and node.inputs:
+            name = node.inputs[0]
+            node = self.producer.get(name)
+        return name
 
     def opset(self) -> int:
         return self.opsets.get("", 1)

@@ -3,7 +3,7 @@ the target's TensorRT gives them (`parser_network`).
 
 | tensor | scale |
 | --- | --- |
-| constant operand (weight of a Gemm, operands of Add, Mul, LayerNormalization, ...) | max|c| / 127 |
+| constant operand (weight of a Gemm, operands of Add, Mul, LayerNormalization, ..., also behind an Identity) | max|c| / 127 |
 | operand broadcast to the rank of the other | that of the operand |
 | Gemm before its bias | (amax of the output + max|bias|) / 127 |
 | Softmax before its Shuffle | that of its output, else 1 / 127 |
@@ -24,7 +24,7 @@ from qdq_translator.core.formats.calibration_cache import is_usable
 from qdq_translator.core.words import others
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.qparams import INT8_MAX
-from qdq_translator.ir.types import FLOAT_TYPES, TensorTypes
+from qdq_translator.ir.types import TensorTypes
 from qdq_translator.scales.table import ScaleTable
 from qdq_translator.targets.parser_network import OwnTensor, Version, own_tensors
 from qdq_translator.targets.precision import INT8, LayerPlan
@@ -49,19 +49,23 @@ def automatic_scales(graph: Graph, types: TensorTypes, scales: ScaleTable, versi
     amax: dict[str, Optional[float]] = {}
     for tensor in own_tensors(graph, types, version):
         if tensor.source in graph.initializers and tensor.source not in amax:
-            amax[tensor.source] = _constant_scale(graph, tensor.source)
-        scale = _scale(tensor, graph, scales, amax)
+            amax[tensor.source] = _constant_scale(graph, types, tensor.source)
+        scale = _scale(tensor, graph, types, scales, amax)
         if tensor.name is None or tensor.name in known or (scale is None and tensor.kind == "inside"):
             found.without.setdefault(tensor.node.name, _WORDS[tensor.kind].format(tensor.source))
         elif scale == 0:  # a constant of zeros: its codes are 0 whatever the scale
             found.scales.setdefault(tensor.name, float(np.float32(1 / INT8_MAX)))
         elif scale is not None and is_usable(scale):
             found.scales.setdefault(tensor.name, float(np.float32(scale)))
+    for name in (node.outputs[0] for node in graph.of("Identity")):  # of a constant, as `--keep_model` leaves it
+        scale = _constant_scale(graph, types, name)
+        if scale is not None:
+            found.scales[name] = float(np.float32(scale or 1 / INT8_MAX))
     return found
 
 
 def _scale(
-    tensor: OwnTensor, graph: Graph, scales: ScaleTable, constants: dict[str, Optional[float]]
+    tensor: OwnTensor, graph: Graph, types: TensorTypes, scales: ScaleTable, constants: dict[str, Optional[float]]
 ) -> Optional[float]:
     node = tensor.node
     if tensor.source in graph.initializers:
@@ -73,15 +77,15 @@ def _scale(
         return output or 1 / INT8_MAX
     if node.is_op("Gemm"):
         name = node.input(2)
-        bias = _constant_scale(graph, name) if name in graph.initializers else scales.value(name)
+        bias = _constant_scale(graph, types, name) if graph.is_constant(name) else scales.value(name)
         return None if output is None or bias is None else output + bias
     return None
 
 
-def _constant_scale(graph: Graph, name: str) -> Optional[float]:
-    """max|c| / 127 of a float initializer; None if it is empty."""
+def _constant_scale(graph: Graph, types: TensorTypes, name: str) -> Optional[float]:
+    """max|c| / 127 of a float constant; None if it is empty, and for another tensor."""
     values = graph.array(name)
-    if graph.initializers[name].data_type not in FLOAT_TYPES or values is None or values.size == 0:
+    if not types.is_float(name) or values is None or values.size == 0:
         return None
     return float(max(values.max(), -values.min())) / INT8_MAX
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from qdq_translator.ir.io import load_model
 from qdq_translator.output.consumers import Bundle
 
 TITLE = "ONNX Runtime (TensorRT execution provider)"
@@ -35,13 +34,8 @@ for row, value in zip(session.get_outputs(), session.run(None, inputs)):
 
 
 def refuse(bundle: Bundle) -> str:
-    """Constants and what is computed from them alone (shared biases behind an Identity) do not count: ONNX Runtime folds them."""
-    graph = load_model(bundle.model, weights=False)[0].graph
-    computed = {row.name for row in graph.input} - {tensor.name for tensor in graph.initializer}
-    for node in graph.node:
-        if not computed.isdisjoint(node.input):
-            computed.update(node.output)
-    names = [name for name in bundle.files.read_cache().scales if ":" in name and name in computed]
+    own = {row["tensor"] for row in bundle.files.read_report("scales")["scales"]}
+    names = [name for name in bundle.files.read_cache().scales if ":" in name and name in own]
     return (
         f"its reader of native tables splits lines at the first ':', and tensor '{names[0]}' holds one" if names else ""
     )

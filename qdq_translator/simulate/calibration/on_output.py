@@ -88,7 +88,9 @@ def search(
     if samples.runs < LEAST_RUNS or not sets:
         return Found([1.0] * len(sets))
     model = graph.to_model()
-    key = f"output {pack(model).digest} {sorted(scales.items())} {precisions} {sets} {others} {samples.digest} {options}"
+    key = (
+        f"output {pack(model).digest} {sorted(scales.items())} {precisions} {sets} {others} {samples.digest} {options}"
+    )
     network = ImplicitNetwork(model, scales, precisions, frozenset())
     found: Found = where.engine.remembered(key, lambda: _Search(network, sets, others, samples, options, where).run())
     return found
