@@ -1,11 +1,12 @@
 """What calibration costs, and what it is worth on a folder of Q/DQ models.
 
     python -m benchmarks.calibration                     # time and memory
+    python -m benchmarks.calibration --whole             # `translate --calibrate` of a float ResNet-50 on 64 images
     python -m benchmarks.calibration --models FOLDER     # layers in FP16 for want of a scale, before and after
 
 Time: `translate --calibrate` observes the tensors of a network without scale; the yardstick is ONNX Runtime, unoptimized and
 with its default threads, that runs the same network on the same samples with the same tensors fetched. One process, best
-of the repeats. Memory: whole processes that calibrate on more and more samples from an .npy file. Models: random inputs of
+of the repeats. Whole: the yardstick is ONNX Runtime as it comes, two passes over the images. Memory: whole processes that calibrate on more and more samples from an .npy file. Models: random inputs of
 deviation 1, so the scales mean nothing and the counts do.
 """
 
@@ -63,6 +64,27 @@ def time_of(name: str, explicit: onnx.ModelProto, count: int, repeats: int, work
     base = best(yardstick, repeats)
     ours = best(lambda: observe(graph, types, stated, wanted, samples, silent), repeats)
     print(f"| {name} | {len(wanted)} | {count} | {base:.2f} s | {ours:.2f} s | {ours / base:.2f} |", flush=True)
+
+
+TWICE = """import numpy, onnxruntime, sys
+session, data = onnxruntime.InferenceSession(sys.argv[1]), numpy.load(sys.argv[2])
+for index in [*range(len(data)), *range(len(data))]:
+    session.run(None, {"input": data[index : index + 1]})
+"""
+
+
+def whole(count: int, repeats: int, work: Path) -> None:
+    """A line for each set of options: CPU seconds of the whole process, and their ratio to two passes of ONNX Runtime."""
+    onnx.save(translate(networks.resnet50()).model, work / "float.onnx")
+    np.save(work / "data.npy", np.random.default_rng(0).normal(size=(count, 3, 224, 224)).astype(np.float32))
+    files = [str(work / "float.onnx"), str(work / "data.npy")]
+    given = [*measure.translate(work / "float.onnx", work / "t"), "--calibrate", files[1]]
+    more = {"": [], "--equalize": ["--equalize"], "--calibrate_method output": ["--calibrate_method", "output"]}
+    twice = [sys.executable, "-c", TWICE, *files]
+    base, *found = measure.least([twice, *([*given, *words] for words in more.values())], repeats)
+    print(f"| ONNX Runtime, twice {count} images | {base.cpu:.1f} s | 1 |")
+    for name, row in zip(more, found):
+        print(f"| `--calibrate` {name} | {row.cpu:.1f} s | {row.cpu / base.cpu:.2f} |", flush=True)
 
 
 def memory(work: Path) -> None:
@@ -139,10 +161,15 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--models", type=Path, help="folder of Q/DQ models")
+    parser.add_argument("--whole", action="store_true", help="whole commands, on 64 images or --samples")
     options = parser.parse_args()
     print(f"{measure.machine()}; onnxruntime {onnxruntime.__version__}\n")
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
+        if options.whole:
+            print("| command | CPU time | ratio |\n| --- | ---: | ---: |")
+            whole(max(options.samples, 64), options.repeats, work)
+            return
         if options.models:
             worth(options.models, work)
             return

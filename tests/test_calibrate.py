@@ -163,6 +163,16 @@ def test_a_tensor_that_is_zero_gets_the_smallest_sensible_scale(tmp_path: Path) 
     translation = calibrated(explicit, tmp_path / "zero.npy")
     assert translation.scales["r"].value == 2.0**-14
     assert any("is 0 in all of the data" in str(d) for d in translation.diagnostics)
+    np.save(tmp_path / "denormal.npy", np.full((8, 3, 8, 8), 1e-42, np.float32))
+    assert calibrated(explicit, tmp_path / "denormal.npy").scales["x"].value == 2.0**-14
+
+
+def test_channels_that_never_fire_are_named(data: Path) -> None:
+    graph = """net (float[N, 3, 8, 8] x) => (float[N, 3, 8, 8] y) { a = Conv(x, w, b)  r = Relu(a)  y = Conv(r, w) }"""
+    bias = np.array([0, -1e6, 0], np.float32)
+    made = calibrated(model(graph, w=np.eye(3, dtype=np.float32)[:, :, None, None], b=bias), data)
+    (told,) = (d for d in made.diagnostics if "never differ from 0" in d.message)
+    assert told.data == {"channels": {"r": [1]}} and "of 'r' 1 of 3" in told.message
 
 
 @pytest.mark.parametrize(
@@ -202,6 +212,9 @@ def test_values_that_are_not_finite(data: Path, tmp_path: Path, capsys: pytest.C
     accepted = calibrated(block(), tmp_path / "nan.npy", calibrate_method="max", ignore_nonfinite=True)
     assert k1(accepted) == clean  # sample 35 is sample 0 again
     assert any("3 of 36 samples" in str(d) for d in accepted.diagnostics.warnings)
+    np.save(tmp_path / "nan.npy", np.full((2, 3, 8, 8), np.inf, np.float32))
+    with pytest.raises(UserError, match="in 2 of 2 samples are not finite"):
+        calibrated(block(), tmp_path / "nan.npy", ignore_nonfinite=True)
 
 
 def test_few_samples_are_a_risk_that_is_named(data: Path) -> None:

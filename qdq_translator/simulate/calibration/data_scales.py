@@ -21,6 +21,7 @@ import onnx
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.calibration_cache import is_usable
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.formats.verify_rows import Audit, AuditedScale
 from qdq_translator.core.parsing import did_you_mean
@@ -218,7 +219,7 @@ class DataScales:
             self._samples,
             self._progress,
             self._wanted.ignore_nonfinite,
-            by_channel=bool(self._wanted.recalibrate),
+            by_channel=True,
             where=self._where,
         )
         self._used = len(self._samples) - observed.left_out
@@ -241,7 +242,7 @@ class DataScales:
             "clipped": clipped(histogram, amax),
             "non_finite": histogram.non_finite,
         }
-        return (amax / INT8_MAX if histogram.amax else ZERO_SCALE), row
+        return max(amax / INT8_MAX, 0.0 if is_usable(amax / INT8_MAX) else ZERO_SCALE), row
 
     def _range(self, method: Callable[..., float], *histograms: Histogram) -> float:
         """`tune` asks for the same ones in every translation."""
@@ -395,6 +396,7 @@ class DataScales:
                     tensor=tensor,
                     hint="Check the data and the preceding layers: 'verify --per_layer' on the same inputs.",
                 )
+        self._report_dead(context)
         silent = [row_name for row_name, histogram in self._histograms.items() if not histogram.total]
         if silent:
             diagnostics.warning(
@@ -410,6 +412,25 @@ class DataScales:
             f"{len(rows)} tensor{'s' if len(rows) != 1 else ''} got a scale from {samples} samples of data ({method}).",
             data={"tensors": rows, "source": self._samples.source, INPUTS: channel_means(self._samples)},
         )
+
+
+    def _report_dead(self, context: Context) -> None:
+        """Channels of images that are 0 throughout, in tensors that are not."""
+        dead: dict[str, list[int]] = {}
+        for name, histogram in self._histograms.items():
+            seen = histogram.channels
+            if seen is not None and context.types.rank(name) == 4 and seen.any() and not seen.all():
+                dead[name] = np.flatnonzero(seen == 0).tolist()
+        if dead:
+            first = max(dead, key=lambda name: len(dead[name]))
+            self._diagnostics.info(
+                RULE,
+                f"{counted(sum(map(len, dead.values())), 'channel')} of {counted(len(dead), 'tensor')} "
+                f"never differ from 0 in the data: of '{first}' {len(dead[first])} of {len(self._histograms[first].channels)}.",  # type: ignore[arg-type]
+                tensor=first,
+                hint="If they do on other inputs, calibrate on data that show it; their values are clipped to the tensor's range.",
+                data={"channels": dead},
+            )
 
 
 def _note(row: dict[str, Any]) -> str:

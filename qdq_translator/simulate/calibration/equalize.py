@@ -43,6 +43,7 @@ LARGEST = 64.0
 MOST_RUNS = 32
 LEAST_DB = 0.3
 """Gain on held-out samples below which nothing is changed."""
+_TOO_FEW = "it needs 2 samples or more, one to fit and one to judge"
 _HOMOGENEOUS = (
     "Relu",
     "LeakyRelu",
@@ -60,29 +61,33 @@ Places = Dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Equalized:
-    """tensors: that were rescaled. before_db, after_db: SQNR of the worst output on held-out samples."""
+    """tensors: that were rescaled. before_db, after_db: SQNR of the worst output on held-out samples. why: if nothing changed."""
 
-    tensors: tuple[str, ...]
-    strength: float
-    before_db: float
-    after_db: float
+    tensors: tuple[str, ...] = ()
+    strength: float = 0.0
+    before_db: float = 0.0
+    after_db: float = 0.0
+    why: str = "no factors gain on samples that they were not taken from"
 
     def report(self, diagnostics: Diagnostics) -> None:
         gain = f"{self.before_db:.1f} to {self.after_db:.1f} dB on samples that the factors were not taken from"
         text = f"--equalize rescaled the channels of {len(self.tensors)} tensors (strength {self.strength:g}): {gain}."
         if not self.tensors:
-            text = "--equalize changed nothing: no factors gain on samples that they were not taken from."
-        diagnostics.info(RULE, text, data={"tensors": list(self.tensors), "strength": self.strength})
+            text = f"--equalize changed nothing: {self.why}."
+        tell = diagnostics.warning if self.why == _TOO_FEW else diagnostics.info
+        tell(RULE, text, data={"tensors": list(self.tensors), "strength": self.strength})
 
 
 def equalize(
     graph: Graph, types: TensorTypes, samples: Samples, progress: Progress = silent, where: Evaluation = HERE
 ) -> Equalized:
-    """Changes the weights of the graph, which are all float32. With one sample it is judged on the sample that it is fitted to."""
+    """Changes the weights of the graph, which are all float32."""
     samples = samples.some(MOST_RUNS)
     sets = equal_sets(graph, types)
     if not sets:
-        return Equalized((), 0.0, 0.0, 0.0)
+        return Equalized(why="no layers of this network pass factors of channels from one product to the next")
+    if samples.runs < 2:
+        return Equalized(why=_TOO_FEW)
     key = f"equalize {pack(graph.to_model()).digest} {samples.digest}"
     factors, found = where.engine.remembered(key, lambda: _choose(graph, types, sets, samples, progress, where))
     _apply(graph, sets, factors)
@@ -109,7 +114,7 @@ def _choose(
 ) -> tuple[_Factors, Equalized]:
     """Factors of each set (None for an unchanged set), and their gain."""
     fit = samples.chosen(list(range(0, samples.runs, 2)))
-    held_out = samples.chosen(list(range(1, samples.runs, 2)) or [0])
+    held_out = samples.chosen(list(range(1, samples.runs, 2)))
     members = [name for places in sets for name in places]
     observed = observe(graph, types, {}, members, fit, progress, by_channel=True, where=where).histograms
     channels = {name: row.channels for name, row in observed.items()}

@@ -76,6 +76,8 @@ def observe(
             histograms, left_out = where.engine.run(work, shards(samples.runs), report)
         except _NotFinite:
             refuse(samples, where)
+        if left_out == samples.runs:
+            refuse(samples, where)
         found.update({names[name]: histogram for name, histogram in histograms.items()})
     samples.check_unchanged()
     return Observed(found, left_out * samples.batch)
