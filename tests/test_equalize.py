@@ -91,6 +91,8 @@ def test_nothing_changes_if_nothing_gains(data: Path) -> None:
     [
         ("a = Conv(x, w) r = Relu(a) y = Conv(r, u)", [["a", "r"]]),
         ("a = Conv(x, w) r = Sigmoid(a) y = Conv(r, u)", []),
+        ("a = Conv(x, w) r = Clip(a, zero) y = Conv(r, u)", [["a", "r"]]),
+        ("a = Conv(x, w) r = Clip(a, zero, six) y = Conv(r, u)", []),
         ("a = Conv(x, w) b = Conv(a, u) c = Conv(b, w) s = Add(a, b) y = Conv(s, u)", [["a", "b", "s"]]),
         ("a = Conv(x, w) r = Relu(a) s = Add(r, x) y = Conv(s, u)", []),
         ("a = Conv(x, w) e = Conv<pads=[1,1,1,1], group=8>(a, d) y = Conv(e, u)", [["a"], ["e"]]),
@@ -112,6 +114,8 @@ def test_what_may_be_rescaled(body: str, sets: list[list[str]]) -> None:
         "none": np.zeros(0, np.float32),
         "g": np.ones((8, 3), np.float32),
         "h": np.ones((512, 3), np.float32),
+        "zero": np.float32(0),
+        "six": np.float32(6),
     }
     graph = Graph.from_model(
         copy_model(

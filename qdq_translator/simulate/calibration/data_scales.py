@@ -413,7 +413,6 @@ class DataScales:
             data={"tensors": rows, "source": self._samples.source, INPUTS: channel_means(self._samples)},
         )
 
-
     def _report_dead(self, context: Context) -> None:
         """Channels of images that are 0 throughout, in tensors that are not."""
         dead: dict[str, list[int]] = {}

@@ -1,7 +1,7 @@
 """`--equalize`: rescale channels of a float network so that one INT8 scale fits all of them.
 
 A tensor's scale is set by its largest channel; smaller channels lose resolution accordingly. A factor f of a channel
-passes through Relu, LeakyRelu, PRelu, MaxPool, spatial means, Resize, Add and Concat unchanged (they are homogeneous of
+passes through Relu (Clip from 0 without an upper bound), LeakyRelu, PRelu, MaxPool, spatial means, Resize, Add and Concat unchanged (they are homogeneous of
 degree 1 in each channel), so multiplying the weights and the bias that make a channel by f and dividing the weights that read it by
 f preserves the function (cross-layer equalization: M. Nagel et al., Data-Free Quantization Through Weight Equalization
 and Bias Correction, ICCV 2019). A depthwise Conv both reads and makes a channel: its tensors have separate factors.
@@ -27,7 +27,7 @@ from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.workers.work import pack
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.operators import RESIZES, VIEWS, Unions, axis, crops, transposed
+from qdq_translator.ir.operators import RESIZES, VIEWS, Unions, axis, clip_bounds, crops, transposed
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.simulate.account import Judge
@@ -224,7 +224,8 @@ def _joins(node: Node, graph: Graph, types: TensorTypes) -> list[tuple[str, str,
         sizes = {*shapes[0][2:], *(types.shape(output) or ())[2:]}
         passes = sizes <= {1}
     else:
-        passes = node.is_op(*_HOMOGENEOUS) and len(inputs) == 1 and not (node.is_op(*RESIZES) and crops(node))
+        relu = node.is_op("Clip") and clip_bounds(node, graph.array) == (0, np.inf)
+        passes = (relu or node.is_op(*_HOMOGENEOUS)) and len(inputs) == 1 and not (node.is_op(*RESIZES) and crops(node))
     passes = passes and counts[0] == _channels(output, types)
     return [(name, output, 0, counts[0]) for name in inputs] if passes else []
 
