@@ -59,7 +59,7 @@ def automatic_scales(graph: Graph, types: TensorTypes, scales: ScaleTable, versi
             found.scales.setdefault(tensor.name, float(np.float32(scale)))
     for name in (node.outputs[0] for node in graph.of("Identity")):  # of a constant, as `--keep_model` leaves it
         scale = _constant_scale(graph, types, name)
-        if scale is not None:
+        if scale is not None and name not in graph.outputs:
             found.scales[name] = float(np.float32(scale or 1 / INT8_MAX))
     return found
 
