@@ -278,6 +278,12 @@ def sliced(shape: str, out: str, axis: int) -> Verdict:
     return one("Slice", "", shape, out, ", b, e, a", **slice_arrays([0], [2], [axis]))
 
 
+def stepped(step: int) -> Verdict:
+    """Rows 0, 2, 4 and 6 of 8, or 7, 6, 5 and 4."""
+    arrays = slice_arrays([0 if step > 0 else 7], [8 if step > 0 else 3], [2])
+    return one("Slice", "", "1,4,8,8", "1,4,4,8", ", b, e, a, s", s=np.array([step]), **arrays)
+
+
 def pair_of(op: str, channels: int = 4, **more: Any) -> Verdict:
     return verdict_of(op.split()[0], plan_of(BINARY.format(op=op, c=channels), **more))
 
@@ -514,6 +520,7 @@ LIMIT_CASES: dict[str, Case] = {
     "S1": (lambda: one(*RELU), lambda: sliced("1,4,8,8", "1,2,8,8", 1)),
     "S2": (lambda: sliced("1,4,8,8", "1,4,2,8", 2), lambda: sliced("1,4,8", "1,2,8", 1)),
     "S3": (lambda: sliced("1,4,8,8", "1,4,8,2", 3), lambda: sliced("4,4,8,8", "2,4,8,8", 0)),
+    "S5": (lambda: stepped(2), lambda: stepped(-1)),
     "X1": (lambda: one(*RELU), lambda: softmax(4)),
     "X2": (lambda: softmax(4), lambda: softmax(4, "xavier-dla")),
     "X3": (lambda: softmax(1024), lambda: softmax(1025)),

@@ -7,7 +7,8 @@ result's own step. If it loses more,
 1. the new tensors that cost most get no scale and are FP16
 2. a rewrite that loses more in FP16 too, or that exceeds the range of FP16, is left out
 
-Not checked: layers with unknown gain (MatMul, Softmax, Convs with more than `LARGEST` weights), and unspecified ranges.
+Not checked: layers with unknown gain (MatMul, Softmax, Convs with more than `LARGEST` weights), unspecified ranges, and rule D28: a
+recurrent layer rounds its states itself.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class _Steps:
         self.context, self.graph = context, context.graph
         self._made = {id(node) for one in applied for node, _ in one.after}
         replaced = {name for one in applied for names in one.tensors.values() for name in names}
-        new = {name for one in applied for name in one.new if name not in replaced}
+        new = {name for one in applied if one.rule != "D28" for name in one.new if name not in replaced}
         # read by layers of rewrites alone: the noise that it adds did not exist before
         self.inside = {
             name

@@ -154,7 +154,7 @@ def blocks(op: str, size: int, channels: int = 2):  # type: ignore[no-untyped-de
     return graph(f"float[{shape}] x", "float[b,c,h,w] y", body + "y = Relu (c)", to=to, back=back)
 
 
-@covers("blocks of more than 8 (22 in case 5)")
+@covers("blocks or steps of more than 8 (22 in case 5)")
 @pytest.mark.parametrize(("op", "most"), [("Conv", 8), ("ConvTranspose", 22)])
 def test_not_with_larger_blocks(op: str, most: int) -> None:
     assert same(blocks(op, most), bits=True, relative=0).ops == [op, "Relu"]
@@ -305,6 +305,46 @@ def test_case_8_a_flip_within_a_chain(batch: str) -> None:
         graph("float[{N},8,6,4] x", "float[b,c,h,w] y", body, batch, four=ints(0, 8, 6, 4), **more), batch, bits=True
     )
     assert "Slice" not in found.ops and found.gpu()[1] == []
+
+
+@covers(8)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("axes", [(1,), (2,), (3,), (2, 3)])
+def test_a_flip_alone(axes: tuple[int, ...], batch: str) -> None:
+    body = pair("x", "q") + "f = Slice (q, last, first, axis, step)\n" + pair("f", "g1") + "y = Relu (g1)"
+    count = len(axes)
+    more = {
+        "last": ints(*[-1] * count),
+        "first": ints(*[-100] * count),
+        "axis": ints(*axes),
+        "step": ints(*[-1] * count),
+    }
+    found = same(graph("float[{N},8,6,4] x", "float[b,c,h,w] y", body, batch, **more), batch, bits=True, relative=0)
+    assert "Slice" not in found.ops and found.gpu() == (["Slice"], [])
+
+
+def test_a_flip_of_the_batch_or_with_five_dimensions_is_left() -> None:
+    for axis, shape, out in ((0, "3,8,6,4", "a,b,c,d"), (2, "1,8,6,2,2", "a,b,c,d,e")):
+        body = pair("x", "q") + "f = Slice (q, last, first, axis, step)\ny = Relu (f)"
+        more = {"last": ints(-1), "first": ints(-100), "axis": ints(axis), "step": ints(-1)}
+        assert "Slice" in both(graph(f"float[{shape}] x", f"float[{out}] y", body, **more)).gpu()[1]
+
+
+@covers(4)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(("kernel", "stride", "dilation"), [(3, 1, 1), (2, 2, 1), (3, 2, 1), (2, 1, 3)])
+def test_case_4_windows_as_unfold_writes_them(kernel: int, stride: int, dilation: int, batch: str) -> None:
+    """torch.nn.Unfold: a Gather of rows and of columns with two-dimensional indices."""
+    counts = [(size - dilation * (kernel - 1) - 1) // stride + 1 for size in (7, 9)]
+    rows, columns = (
+        np.array([[tap * dilation + at * stride for at in range(count)] for tap in range(kernel)]) for count in counts
+    )
+    body = pair("x", "q") + "a = Gather <axis = 2> (q, r)\nb2 = Gather <axis = 4> (a, k)\n"
+    body += "c = Transpose <perm = [0, 1, 2, 4, 3, 5]> (b2)\nd = Reshape (c, flat)\ne = Reshape (d, four)\ny = Relu (e)"
+    channels = 4 * kernel * kernel
+    more = {"r": rows, "k": columns, "flat": ints(0, channels, -1), "four": ints(0, channels, *counts)}
+    found = same(graph("float[{N},4,7,9] x", "float[b,c,h,w] y", body, batch, **more), batch, relative=0)
+    assert found.ops == ["Conv", "Relu"] and not found.gpu()[1]
 
 
 @pytest.mark.parametrize("batch", BATCHES)

@@ -33,6 +33,7 @@ from qdq_translator.passes.dla import (
     max_pool,
     one_dimension,
     products,
+    recurrent,
     reshapes,
     scales,
     shapes,
@@ -47,6 +48,7 @@ from qdq_translator.targets.settings import Settings
 RULES = (
     shapes,
     identities,
+    recurrent,
     one_dimension,
     large_windows,
     kernel_parts,
@@ -93,7 +95,6 @@ NO_REWRITE = {
         "the DLA has no logarithm (limit O1)",
     ),
     "Exp": "the equivalent quotient of two Sigmoids divides by 0 in FP16",
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), "recurrent networks are not rewritten"),
     **dict.fromkeys(("TopK", "ArgMax", "ArgMin", "NonMaxSuppression", "NonZero", "Unique"), "it sorts or searches"),
     **dict.fromkeys(("Floor", "Ceil", "Round", "Mod", "Hardmax"), _STEPS),
     **dict.fromkeys(("Acos", "Acosh", "Asin", "Asinh", "Atan", "Cosh", "Sinh", "Tan"), _ANGLES),

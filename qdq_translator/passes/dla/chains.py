@@ -3,9 +3,9 @@
 1. nothing, if all values keep their places
 2. one Reshape, if they keep their order
 3. one Transpose, if the axes change their order
-4. a Conv that copies, if channels change their order (ShuffleNet: `Reshape -> Transpose -> Reshape` with five dimensions) or
-   blocks of H and W become channels (SpaceToDepth): kernel and stride b x b, W[k, c, i, j] = 1 where output channel k holds
-   position (i, j) of input channel c
+4. a Conv that copies, if channels change their order (ShuffleNet: `Reshape -> Transpose -> Reshape` with five dimensions), or
+   blocks or windows of H and W become channels (SpaceToDepth, unfold): W[k, c, i, j] = 1 where output channel k begins at
+   position (i, j) of input channel c; the stride is the size of a block or the step of the windows
 5. a ConvTranspose that copies, if channels become blocks of H and W (PixelShuffle): W[k, c, i, j] = 1 where input channel
    k holds position (i, j) of output channel c
 
@@ -15,14 +15,14 @@
 8. what rule D23 makes of taking channels, rows and columns by their numbers (flips, Gather), if nothing else happens
 
 Flatten, Squeeze and Unsqueeze count as Reshapes; Slice, and Gather with constant indices, are links too, and a Split is the
-Slices of its parts. A Gather alone becomes a Slice, or as in case 8. Where
+Slices of its parts. A Gather alone becomes a Slice, or as in case 8, as does a Slice with a negative step (limit S5). Where
 chains branch, every branch becomes one of these by itself, or none does. The effect of a chain is computed on the numbers 0,
 1, 2, ...; a weight of 1 is quantized as 127: exact in INT8. Input and output have one scale, as they had (rule S3).
 In cases 4 and 5 the layer multiplies with C * C' * b * b weights, which the report counts; rule D3 then makes one Conv a part
 where a Split or Slices follow.
 
 Not: cases 4 to 8 where the DLA supports every one of them; what others read in between; graph outputs in between; between different
-scales of the model's own; sizes that are not known (the batch size may be); case 1 to a graph output from a graph input or from what others read; blocks of more than 8
+scales of the model's own; sizes that are not known (the batch size may be); case 1 to a graph output from a graph input or from what others read; blocks or steps of more than 8
 (22 in case 5); channels above 8192; other orders.
 """
 
@@ -38,12 +38,12 @@ from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla import axis_forms
 from qdq_translator.passes.dla.reshapes import target_sizes
-from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, MOST_CHANNELS, Rewriter
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, MOST_CHANNELS, Rewriter
 
 RULE = "D17"
 _OPS = (*operators.VIEWS, "Transpose", "Gather", "Slice")
 _Copy = Tuple[str, np.ndarray, List[int]]
-"""Operator, weights, and kernel and strides, of a layer that copies."""
+"""Operator, weights and strides of a layer that copies."""
 _BATCH = 2
 """Stands for a batch size that is not known."""
 
@@ -133,7 +133,8 @@ def _rewrite_all(rewriter: Rewriter, chains: Sequence[list[Node]]) -> bool:
     """All of them or, with the reason noted, none; they may begin with the same links."""
     links = list({id(node): node for chain in chains for node in chain}.values())
     rejected = any(rewriter.rejected(link) for link in links)
-    if len(links) < 2 and not (rejected and links[0].is_op("Gather")):
+    alone = links[0].is_op("Gather") or "S5" in rewriter.rejected_by(links[0])
+    if len(links) < 2 and not (rejected and alone):
         return False
     made = []
     for chain in chains:
@@ -193,6 +194,9 @@ def _in_layers(
     if start.ndim != 4 or moved.ndim != 4 or start.shape[0] != moved.shape[0]:
         two = _two(rewriter, start, moved, chain) if start.size == moved.size else None
         return two or "its chain moves values from or to other than four dimensions"
+    size = start[0].size
+    if moved[0].max() >= size or any(np.any(own - moved[0] != number * size) for number, own in enumerate(moved)):
+        return "its chain moves values between samples"
     steps = _steps(rewriter, start, moved, last, source)
     if steps is not None:
         return steps
@@ -207,9 +211,9 @@ def _in_layers(
         new = _copying(rewriter, start, moved, last, dtype)
     if new is None:
         return "its chain moves values in a way that no Conv of the DLA can"
-    op, weight, size = new
+    op, weight, strides = new
     name = rewriter.constant(f"{last.name}.weight", weight)
-    return [Node(op, [source, name], last.outputs, last.name, kernel_shape=size, strides=size)]
+    return [Node(op, [source, name], last.outputs, last.name, kernel_shape=weight.shape[2:], strides=strides)]
 
 
 def _may_be_output(rewriter: Rewriter, tensor: str, chain: Sequence[Node]) -> bool:
@@ -365,25 +369,29 @@ def _axes(start: np.ndarray, moved: np.ndarray) -> Optional[list[int]]:
 
 
 def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Node, dtype: Any) -> Optional[_Copy]:
-    """Cases 4 and 5: one of both arrays, seen as blocks of b x b, has the other's channels in its positions."""
-    for op, coarse, fine in (("Conv", moved, start), ("ConvTranspose", start, moved)):
-        if fine.shape[2] % coarse.shape[2] or fine.shape[3] % coarse.shape[3]:
+    """Cases 4 and 5: each channel of one array holds a channel of the other, from some position on and in equal steps."""
+    index = moved[0]
+    forms = [("Conv", index, start)]
+    if np.array_equal(np.sort(index, axis=None), np.arange(start[0].size)):
+        forms.append(("ConvTranspose", np.argsort(index, axis=None).reshape(start.shape[1:]), moved))
+    for op, coarse, fine in forms:
+        c, i, j = np.unravel_index(coarse[:, 0, 0], fine.shape[1:])
+        (_, rows, columns), (height, width) = coarse.shape, fine.shape[2:]
+        kernel = [int(i.max()) + 1, int(j.max()) + 1]
+        down = int(coarse[0, 1, 0] - coarse[0, 0, 0]) // width if rows > 1 else kernel[0]
+        right = int(coarse[0, 0, 1] - coarse[0, 0, 0]) if columns > 1 else kernel[1]
+        ends = [height - kernel[0] - (rows - 1) * down, width - kernel[1] - (columns - 1) * right]
+        inside = 0 <= ends[0] < down <= LARGEST_BLOCK[op] and 0 <= ends[1] < right <= LARGEST_BLOCK[op]
+        if not inside or max(kernel) > LARGEST_KERNEL or (op == "ConvTranspose" and max(ends)):
             continue
-        rows, columns = fine.shape[2] // coarse.shape[2], fine.shape[3] // coarse.shape[3]
-        if coarse.shape[1] != fine.shape[1] * rows * columns or max(rows, columns) > LARGEST_BLOCK[op]:
+        grid = down * width * np.arange(rows)[:, None] + right * np.arange(columns)
+        if not np.array_equal(coarse, coarse[:, :1, :1] + grid):
             continue
-        # blocks[c, i, j] and channels[k] of the first place: the same number where they hold the same value
-        blocks, channels = fine[0, :, :rows, :columns], coarse[0, :, 0, 0]
-        k, c, i, j = np.nonzero(channels[:, None, None, None] == blocks[None])
-        if len(k) != coarse.shape[1]:
-            continue
-        parts = fine.reshape(*fine.shape[:2], coarse.shape[2], rows, coarse.shape[3], columns)
-        if not np.array_equal(parts[:, c, :, i, :, j].transpose(1, 0, 2, 3), coarse[:, k]):
-            continue
-        rewriter.afford(last.name, coarse.shape[1], fine.shape[1], rows, columns)
-        weight: np.ndarray = np.zeros((coarse.shape[1], fine.shape[1], rows, columns), dtype)
-        weight[k, c, i, j] = 1
-        return op, weight, [rows, columns]
+        shape = (len(coarse), fine.shape[1], *kernel)
+        rewriter.afford(last.name, *shape)
+        weight: np.ndarray = np.zeros(shape, dtype)
+        weight[np.arange(len(coarse)), c, i, j] = 1
+        return op, weight, [down, right]
     return None
 
 

@@ -331,6 +331,12 @@ def static_parameters(layer: Layer) -> str:
     return ""
 
 
+def forward(layer: Layer) -> str:
+    cut = operators.slices(layer.node, layer.context.graph.array)
+    back = [step for step in cut.steps if step < 0] if cut is not None else []
+    return f"step {back[0]}" if back else ""
+
+
 def softmax_axis(layer: Layer) -> str:
     shape = layer.shape(layer.node.inputs[0])
     axis, found = operators.axis_and_size(layer.node, layer.context.graph.opset(), shape)

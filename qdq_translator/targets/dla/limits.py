@@ -28,7 +28,9 @@ _HEADER = "NvInfer.h of TensorRT 8.6 (fact 6.3)"
 _TABLE = "Deep-Learning-Accelerator-SW operators table (fact 6.5)"
 
 _NOT_HERE = "the rule for it does not apply here; see --dla_rewrites list"
-_DIMENSIONS = "it has one or three spatial dimensions"
+_DIMENSIONS = (
+    "it has one or three spatial dimensions; with frames as channels it would be slower (docs/tables/rewrites.md)"
+)
 _SIZE = "no rewrite exists for a kernel, stride or dilation of this size"
 _CHANNELS = "it has too many channels or groups"
 _TOO_LARGE = "its weights and rows do not fit the buffer, and no rewrite splits it"
@@ -287,6 +289,15 @@ LIMITS: tuple[Limit, ...] = (
     Limit("S2", _SLICES, "four dimensions", checks.dimensions(4, 4), stays="its tensors do not have four dimensions"),
     Limit("S3", _SLICES, "axes C, H and W only", checks.no_batch_axis, stays="it cuts the batch"),
     Limit("S4", _SLICES, "static parameters", checks.static_parameters, stays="its parameters are computed"),
+    Limit(
+        "S5",
+        ("Slice",),
+        "no negative step",
+        checks.forward,
+        source="no public source describes one (fact 6.3)",
+        status="inferred",
+        stays=_NOT_HERE,
+    ),
     Limit("X1", ("Softmax",), "runs in FP16 only", checks.always, effect=DLA_FP16),
     Limit("X2", ("Softmax",), "Orin only", checks.always, only="xavier", stays="Xavier's DLA has no Softmax"),
     Limit(

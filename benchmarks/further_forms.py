@@ -1,0 +1,136 @@
+"""Recurrent layers (rule D28) and 3-D Convs on the DLA by the estimate: two tables of docs/tables/rewrites.md.
+
+    python -m benchmarks.further_forms [--write]
+
+1. A network that processes a stream: a Conv, an LSTM or GRU whose state comes from the application and returns to it, and a Conv.
+   `--preset dla` with the rewrites (all of them, `force`) and without; SQNR of the output of the steps in FP16 against float.
+2. R3D-18 with its frames as channels, [N, T * C, H, W]: each Conv3d as one Conv whose weights are 0 for frames out of its reach. The time of
+   the Convs in INT8, next to that of the GPU for those of the network as it is, each with the transitions of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from benchmarks.dla_rewrites import page
+from benchmarks.networks import Builder
+from benchmarks.rewrites import DLA, PAGE, with_rewrites
+from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.simulate.run import Session
+from qdq_translator.targets.cost.estimate import END_ON_GPU, GPU_MACS
+from qdq_translator.targets.cost.model import Surface, Work, choose_model
+from qdq_translator.workflows.translator import Translation, translate
+
+STREAMS = "| layer | states | steps | ms without rewrites | with every rewrite | dB of its steps |\n| --- | ---: | ---: | ---: | ---: | ---: |\n"
+FRAMES = (
+    "| frames of R3D-18 | MACs, times the network's | ms on the DLA | ms on the GPU |\n| ---: | ---: | ---: | ---: |\n"
+)
+CLIP = 112
+STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
+"""Channels and stride of R3D-18's stages of two blocks with two Convs (torchvision)."""
+
+
+def stream(op: str, size: int, steps: int) -> onnx.ModelProto:
+    """[1, size, 1, steps] -> Conv, Squeeze, Transpose, the layer, Transpose, Unsqueeze, Conv. Random weights."""
+    b, gates = Builder(), 4 if op == "LSTM" else 3
+    states = ["h", "c"][: 1 + (op == "LSTM")]
+    axis, rows = b.constant("axis", np.array([2])), b.constant("rows", np.array([1]))
+    x = b.node("Transpose", b.node("Squeeze", b.node("Relu", b.conv_bn("input", size, size, 1)), axis), perm=[2, 0, 1])
+    chance = np.random.default_rng(1)
+    draw = {key: chance.uniform(-1, 1, (1, gates * size, size)) / np.sqrt(size) for key in ("w", "r")}
+    draw["b"] = chance.uniform(-1, 1, (1, 2 * gates * size)) / np.sqrt(size)
+    names = [x, *(b.constant(key, values.astype(np.float32)) for key, values in draw.items()), ""]
+    outputs = ["sequence", *(f"next_{name}" for name in states)]
+    more = {"linear_before_reset": 1} if op == "GRU" else {}
+    b.nodes.append(helper.make_node(op, [*names, *states], outputs, "recurrent", hidden_size=size, **more))
+    turned = b.node("Transpose", b.node("Squeeze", "sequence", rows), perm=[1, 2, 0])
+    model = b.model(b.conv_bn(b.node("Unsqueeze", turned, axis), size, 16, 1), [1, size, 1, steps])
+    shape = [1, 1, size]
+    model.graph.input.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in states)
+    model.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in outputs[1:])
+    return model
+
+
+def decibels(made: Translation) -> float:
+    """Of the state behind the last step, of random inputs, in FP16 against float."""
+    network = ImplicitNetwork(
+        made.model, {}, dict.fromkeys((node.name for node in made.graph.nodes), "fp16"), frozenset()
+    )
+    chance = np.random.default_rng(2)
+    feed = {}
+    for value in made.model.graph.input:
+        feed[value.name] = chance.uniform(-1, 1, [d.dim_value for d in value.type.tensor_type.shape.dim]).astype("f")
+    want, got = (
+        np.asarray(Session(model, "the network").run(feed)["next_h"], np.float64)
+        for model in (made.model, simulate(network, SimulationOptions(fp16=True)).model)
+    )
+    return float(10 * np.log10(np.sum(want**2) / np.sum((want - got) ** 2)))
+
+
+def stream_table() -> str:
+    rows = STREAMS
+    for op in ("LSTM", "GRU"):
+        for size in (128, 512):
+            for steps in (1, 2, 4, 8, 16):
+                made = [
+                    translate(stream(op, size, steps), with_rewrites(DLA, rewrites), try_more=False)
+                    for rewrites in (False, "force")
+                ]
+                before, after = (one.costs.total if one.costs is not None else None for one in made)
+                rows += (
+                    f"| {op} | {size} | {steps} | {before or 0:.2f} | {after or 0:.2f} | {decibels(made[1]):.0f} |\n"
+                )
+                print(rows.splitlines()[-1], flush=True)
+    return rows
+
+
+def convs(frames: int) -> list[tuple[int, int, int, int, int, int, int, int]]:
+    """Channels in and out, frames in and out, kernel along T and along H and W, size of the output, stride, of every Conv."""
+    size = CLIP // 2
+    rows = [(3, 64, frames, frames, 3, 7, size, 2)]
+    cin, t = 64, frames
+    for channels, stride in STAGES:
+        after, size = -(-t // stride), size // stride
+        if stride > 1:
+            rows.append((cin, channels, t, after, 1, 1, size, stride))
+        rows.append((cin, channels, t, after, 3, 3, size, stride))
+        rows += [(channels, channels, after, after, 3, 3, size, 1)] * 3
+        cin, t = channels, after
+    return rows
+
+
+def folded(frames: int) -> str:
+    model, _ = choose_model(platform="jetpack-6.2")
+    assert model is not None
+    dense = macs = 0
+    time = 0.0
+    for cin, cout, before, after, kt, k, size, stride in convs(frames):
+        read, write = Surface(cin * before, (size * stride) ** 2), Surface(cout * after, size**2)
+        weights = before * cin * after * cout * k * k
+        work = Work((read,), (write,), size**2 * k * k, (read.channels, write.channels), 1, weights)
+        time += model.estimate(work, fp16=False).milliseconds
+        dense += work.macs
+        macs += after * size**2 * cin * cout * kt * k * k
+    gpu = macs / GPU_MACS * 1e3 + END_ON_GPU
+    return f"| {frames} | {dense / macs:.2f} | {time:.2f} | {gpu:.2f} |\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
+    asked = parser.parse_args()
+    tables = {"streams": stream_table(), "frames": FRAMES + "".join(map(folded, (2, 4, 8, 16)))}
+    print(tables["frames"])
+    if asked.write:
+        text = PAGE.read_text(encoding="utf-8")
+        for part, table in tables.items():
+            text = page(text, part, table)
+        PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
