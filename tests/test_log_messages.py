@@ -5,7 +5,8 @@ round were chosen when the table was frozen, from threads that had not been read
 lines of round 1, 2 of 8 of round 2 and 1 of 7 of round 3 (others only by TensorRT's error code). From round 4 on, `cause` is what the
 maintainers or the thread name, and `explained_at_first_sight` says whether the row named it (judged by its author). Rows were added
 after each round; lines of rounds 8 to 11 are mostly of programs around TensorRT. From round 12 on a line may have a known wording, but
-its thread was in no row and no test. `data/whole_logs.json` holds shortened logs with the row that explains the failure.
+its thread was in no row and no test; rounds 17 and 18 are about DLA, calibration and Q/DQ. `data/whole_logs.json`
+holds shortened logs with the row that explains the failure.
 """
 
 from __future__ import annotations
@@ -39,11 +40,13 @@ def test_first_sight_is_counted() -> None:
     rounds: dict[int, list[dict[str, Any]]] = {}
     for row in LINES:
         rounds.setdefault(row["round"], []).append(row)
-    counts = []
+    rates = []
     for number in range(4, max(rounds) + 1):
         assert all(row["cause"] and "#" in row["thread"] for row in rounds[number])
-        counts.append(f"{sum(row['explained_at_first_sight'] for row in rounds[number])}/{len(rounds[number])}")
-    assert f"{', '.join(counts)} got the cause" in page and f"knows {len(messages())} messages" in page
+        rates.append(100 * sum(row["explained_at_first_sight"] for row in rounds[number]) / len(rounds[number]))
+    seen = [row["explained_at_first_sight"] for row in LINES if row["round"] >= 4]
+    assert f"Of {len(seen)} lines from threads that had not been read, {sum(seen)} got the cause" in page
+    assert f"{min(rates):.0f}% to {max(rates):.0f}% in a round" in page and f"knows {len(messages())} messages" in page
 
 
 @pytest.mark.parametrize("log", LOGS, ids=[log["thread"] for log in LOGS])
