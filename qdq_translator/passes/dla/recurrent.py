@@ -52,10 +52,9 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
     }
     if any(reasons.values()):
         return next(why for why, found in reasons.items() if found)
-    unrolled = _Unrolled(rewriter, node, ways, known)
-    unrolled.write(steps)
-    computed = [made.outputs[0] for made in unrolled.nodes if not made.is_op("Reshape", "Transpose", "Slice")]
-    rewriter.replace(RULE, node, unrolled.nodes)
+    nodes = _Unrolled(rewriter, node, ways, known).write(steps)
+    computed = [made.outputs[0] for made in nodes if not made.is_op("Reshape", "Transpose", "Slice")]
+    rewriter.replace(RULE, node, nodes)
     rewriter.network.withhold(*computed, why="the steps of a recurrent layer run in FP16 (rule D28)")
     return ""
 
@@ -90,11 +89,11 @@ class _Unrolled:
         """Equal parts along an axis."""
         names = [self.rewriter.tensor(f"{source}_{number}") for number in range(count)] if count > 1 else []
         for number, name in enumerate(names):
-            begin, end = [number * size], [(number + 1) * size]
-            self.nodes.append(self.rewriter.slice(source, name, begin, end, [axis], self.rewriter.node(name)))
+            ends = [number * size], [(number + 1) * size]
+            self.nodes.append(self.rewriter.slice(source, name, *ends, [axis], self.rewriter.node(name)))
         return names or [source]
 
-    def write(self, steps: int) -> None:
+    def write(self, steps: int) -> list[Node]:
         data, ways = self.add("Transpose", "x", self.node.inputs[0], perm=[1, 2, 0]), len(self.ways)
         inputs = self.parts(self.reshape("x", data, 0, self.width, 1, steps), steps, 3)
         ends = list(zip(self.initial(5, inputs[0]), self.initial(6, inputs[0])))
@@ -110,6 +109,7 @@ class _Unrolled:
                 name = self.add("Concat", what, *rows[index], axis=1) if len(rows[index]) > 1 else rows[index][0]
                 order, flat = [*range(1, len(sizes)), 0, len(sizes)], self.reshape(what, name, 0, *sizes)
                 self.add("Transpose", what, flat, target=target, perm=order)
+        return self.nodes
 
     def initial(self, index: int, x: str) -> list[str]:
         """The state of each direction in front of the first step."""
