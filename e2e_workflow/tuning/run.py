@@ -1,13 +1,13 @@
 """What `tune` finds on trained networks, held against the best of the points that people choose by hand.
 
-    python -m e2e_workflow.tuning.run [--models FOLDER] [--only NAME] [--evaluations N]
+    python -m e2e_workflow.tuning.run [--models FOLDER] [--only NAME ...] [--evaluations N]
 
 Three networks are stored, and need no PyTorch and no training. `sensitive` is the glyph network in ../glyphs/model, in float,
 with the calibration images that hot pixels spoil (it needs the fonts); `detector` the one in ../detector, after
 quantization-aware training; `denoiser` the float network in ../denoiser, for which FP16 sets of several makers are compared.
 The others are the networks that e2e_workflow.calibration.run has trained, where it has run. `tune` sees validation images
 (README.md says which), and the scores are those of others; calibration images are a third set. Writes results.md beside this
-file unless --only.
+file unless for one network.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ WORK = HERE_ABOVE / "work"
 NOTE = f"`--max_drop {MAX_DROP}`. Milliseconds are estimates, scores those of the simulated engine on images held out."
 HEADER = [
     "network", "model", "images seen, held out, calibration", "metric", "as given", "best by hand", "ms", "MACs in INT8", "tuned",
-    "ms", "MACs in INT8", "FP16 layers", "measured",
+    "ms", "MACs in INT8", "FP16 layers", "calibration", "measured",
 ]  # fmt: skip
 
 
@@ -272,13 +272,13 @@ def main() -> int:
     parser.add_argument(
         "--models", type=Path, default=WORK / "calibration", help="folder with the trained networks, NAME_RANGES.onnx"
     )
-    parser.add_argument("--only", choices=NAMES, help="one network")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="some of the networks")
     parser.add_argument("--evaluations", type=int, default=60)
     arguments = parser.parse_args()
     folder = WORK / "tuning"
     folder.mkdir(parents=True, exist_ok=True)
     rows, more = [], []
-    for name in (arguments.only,) if arguments.only else NAMES:
+    for name in arguments.only:
         paths = [*([STORED[name]] if name in STORED else []), *sorted(arguments.models.glob(f"{name}_*.onnx"))]
         if not paths:
             print(f"{name} is left out; 'python -m e2e_workflow.calibration.run' trains it.", file=sys.stderr)
@@ -294,8 +294,9 @@ def main() -> int:
         return 1
     text = "\n\n".join([results.table(HEADER, rows), NOTE, *more])
     print(text)
-    if not arguments.only:
-        command = f"python -m e2e_workflow.tuning.run --evaluations {arguments.evaluations}"
+    if len(arguments.only) > 1:
+        which = "" if arguments.only == NAMES else f" --only {' '.join(arguments.only)}"
+        command = f"python -m e2e_workflow.tuning.run{which} --evaluations {arguments.evaluations}"
         results.write(Path(__file__).with_name("results.md"), command, text, sensitive.PACKAGES)
     return 0
 

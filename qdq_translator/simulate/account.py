@@ -189,15 +189,16 @@ class Account:
         found = [pair for pair in found if all(map(is_expressible, pair[0].layers))]
         return sorted(found, key=lambda pair: -pair[1])
 
-    def row(self) -> AccountRow:
-        """Of the files."""
-        rows = []
+    def row(self, planned: Optional[float] = None) -> AccountRow:
+        """Of the files. planned: the sum over what the plan rounds, of an account of everything."""
+        rows, total = [], self.total if planned is None else planned
         for entry in self.entries:
             one, weights = entry.candidate, tuple(node for node, _ in entry.candidate.weights)
-            share, decibels = self.share(entry.noise), noise_to_db(entry.noise)
-            rows.append(Rounding(one.label, one.tensors, weights, one.layers, share, decibels, entry.causes))
-        whole, total = noise_to_db(self.whole), noise_to_db(self.total)
-        return AccountRow(whole, total, self.remainder, self.samples, self.passes, tuple(rows))
+            share, alone = self.share(entry.noise), noise_to_db(entry.noise)
+            rows.append(Rounding(one.label, one.tensors, weights, one.layers, share, alone, entry.causes))
+        remainder = (self.whole - total) / self.whole if self.whole else 0.0
+        decibels = noise_to_db(self.whole), noise_to_db(total)
+        return AccountRow(*decibels, remainder, self.samples, self.passes, tuple(rows))
 
 
 # -------------------------------------------------------------------- measuring

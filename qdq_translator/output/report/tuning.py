@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Iterator, Optional
 
 from qdq_translator.core.formats.tune_rows import Measured, Tuned, Tuning
 from qdq_translator.core.words import counted, milliseconds
 from qdq_translator.output.report.tables import table_of
 
-MOST_ROWS, LONGEST = 10, 400
+MOST_ROWS, LONGEST = 8, 400
 """Rows, and characters of a command: what is longer is in the file alone."""
 GIVEN, FP16 = "the given options", "all layers in FP16"
 """Rows for comparison; `workflows.tune.search` calls the second so."""
@@ -39,13 +40,22 @@ def tuning(results: Tuning) -> dict[str, Any]:
 
 def table(results: Tuning) -> tuple[list[str], list[list[str]]]:
     """Headings and rows: the chosen point, the others of the front within the limits, those beyond, and for comparison the
-    given options and FP16. The first cell marks the chosen one and those beyond."""
+    given options and FP16. The first cell marks the chosen one and those beyond.
+    A row with the figures of the one above is left out."""
     front = sorted(results.front or (results.best,), key=results.goal.rank)
     more = [p for p in results.points if (p.why == FP16 or not (p.changes or p.kept_fp16)) and p not in front]
     rows = [*front[:MOST_ROWS], *more]
     gpu, held = any(point.cost.gpu_layers for point in rows), results.held_out is not None
     name = results.metric.name.replace("\\", "/").rpartition("/")[2].rpartition(":")[2]
-    headings = ["", "ms", *["GPU layers"] * gpu, "INT8 MACs", name, "drop", *["held out"] * held, "change"]
+    headings = [
+        "",
+        "ms",
+        *["GPU layers"] * gpu,
+        "INT8 MACs",
+        "drop" if held else name,
+        "held out" if held else "drop",
+        "change",
+    ]
     cells: list[list[str]] = []
     above: Optional[Tuned] = None
     for point in rows:
@@ -53,11 +63,12 @@ def table(results: Tuning) -> tuple[list[str], list[list[str]]]:
         beyond = not results.goal.allows(point)
         row = [CHOSEN if point == results.best else BEYOND if beyond else ""]
         row.append("" if cost.milliseconds is None else f"{cost.milliseconds:.3f}")
-        row += [*[str(cost.gpu_layers)] * gpu, f"{100 * cost.int8_macs:.1f}%", f"{measured.score:.6g}", _drop(measured)]
-        row += [_drop(point.held_out) if point.held_out is not None else ""] * held
-        usual = FP16 if point.why == FP16 else "" if point.changes or point.kept_fp16 else GIVEN
-        cells.append([*row, usual or changed(point, above)])
-        above = point
+        row += [*[str(cost.gpu_layers)] * gpu, f"{100 * cost.int8_macs:.1f}%", *[f"{measured.score:.6g}"] * (not held)]
+        row += [_drop(measured), *[_drop(point.held_out) if point.held_out is not None else ""] * held]
+        usual = FP16 if not cost.int8_macs else "" if point.changes or point.kept_fp16 else GIVEN
+        if not cells or row[1:] != cells[-1][1:-1]:
+            cells.append([*row, usual or changed(point, above)])
+            above = point
     return headings, cells
 
 
@@ -100,7 +111,8 @@ def _tried(results: Tuning) -> Iterator[str]:
     for point in sorted(results.points, key=results.goal.rank):
         for name, value in point.changes.items():
             fitted = name in CALIBRATED and (name != "unify_scales" or value == "data")
-            if fitted and results.best.changes.get(name) != value:
+            same = point.measured == results.best.measured
+            if fitted and not same and results.best.changes.get(name) != value:
                 best.setdefault(_option(name, value), point)
     for words, point in best.items():
         time = "" if point.cost.milliseconds is None else f" at {point.cost.milliseconds:.3f} ms"
@@ -109,7 +121,10 @@ def _tried(results: Tuning) -> Iterator[str]:
 
 def _drop(measured: Measured) -> str:
     error = measured.error
-    return f"{measured.drop:+.3g}" + ("" if error is None else f"±{error:.1g}")
+    if not error or error < 1e-4:
+        return f"{measured.drop:+.3g}" + ("" if error is None else f"±{error:.1g}")
+    digits = max(0, -math.floor(math.log10(error)))
+    return f"{measured.drop:+.{digits}f}±{error:.{digits}f}"
 
 
 def changed(point: Tuned, above: Optional[Tuned] = None) -> str:

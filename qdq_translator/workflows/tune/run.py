@@ -259,10 +259,11 @@ class _Judge:
     def rankings(self) -> Iterator[tune_rows.Ranking]:
         """The account of each point that has one, with the share of the noise energy that each candidate adds."""
         for point, found in self._accounts.items():
+            placement = placement_of(self._bench.network(point), self._simulation)
             loud = tuple(
                 tune_rows.Loud(candidate.label, candidate.layers, share) for candidate, share in self.candidates(point)
             )
-            yield tune_rows.Ranking(dict(point.changes), point.kept, loud, found.row())
+            yield tune_rows.Ranking(dict(point.changes), point.kept, loud, found.row(found.of(placement)))
 
 
 def _words(found: Evaluated) -> str:
