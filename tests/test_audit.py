@@ -204,7 +204,11 @@ def test_verify_audit_on_the_command_line(
     capsys.readouterr()
     verify = ["verify", "-i", path, "-t", folder, "--inputs", str(data), "--audit"]
     assert main([*verify, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["audit"]
+    results = json.loads(capsys.readouterr().out)
+    found, accounted = results["audit"], results["account"]["entries"]
+    named = {cause for entry in accounted for cause in entry["causes"]}
+    assert named and named <= {row["cause"] for key in ("tensors", "weights") for row in found[key]}
+    assert found["tensors"][0]["cause"] in next(row for row in accounted if "a" in row["tensors"])["causes"]
     assert found["tensors"][0]["tensor"] == "a" and found["unlike"] == ""
     assert found["tensors"][0]["gain_db"] > 10 and found["tensors"][0]["origin"] == "Q1"
     values = np.load(data)

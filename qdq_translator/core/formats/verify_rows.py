@@ -273,7 +273,7 @@ class Account:
             return ""
         text = (
             f"Noise account: {counted(len(self.entries), 'rounding')}, each alone, add up to {total:.1f} dB at the "
-            f"outputs; all together measured: {whole:.1f} dB"
+            f"outputs; all together measured: {whole:.1f} dB on {counted(self.samples, 'sample')}"
         )
         if abs(off) > SHOWN_REMAINDER:
             text += f". Roundings interact: the sum {'misses' if off > 0 else 'exceeds it by'} {100 * abs(off):.0f}%"
