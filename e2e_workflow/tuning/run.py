@@ -1,13 +1,13 @@
 """What `tune` finds on trained networks, held against the best of the points that people choose by hand.
 
-    python -m e2e_workflow.tuning.run [--models FOLDER] [--only NAME ...] [--evaluations N]
+    python -m e2e_workflow.tuning.run [--models FOLDER] [--only NAME ...] [--evaluations N] [--write]
 
 Three networks are stored, and need no PyTorch and no training. `sensitive` is the glyph network in ../glyphs/model, in float,
 with the calibration images that hot pixels spoil (it needs the fonts); `detector` the one in ../detector, after
 quantization-aware training; `denoiser` the float network in ../denoiser, for which FP16 sets of several makers are compared.
 The others are the networks that e2e_workflow.calibration.run has trained, where it has run. `tune` sees validation images
-(README.md says which), and the scores are those of others; calibration images are a third set. Writes results.md beside this
-file unless for one network.
+(README.md says which), and the scores are those of others; calibration images are a third set. --write: to results.md
+beside this file.
 """
 
 from __future__ import annotations
@@ -274,6 +274,7 @@ def main() -> int:
     )
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="some of the networks")
     parser.add_argument("--evaluations", type=int, default=60)
+    parser.add_argument("--write", action="store_true", help="write results.md")
     arguments = parser.parse_args()
     folder = WORK / "tuning"
     folder.mkdir(parents=True, exist_ok=True)
@@ -294,9 +295,9 @@ def main() -> int:
         return 1
     text = "\n\n".join([results.table(HEADER, rows), NOTE, *more])
     print(text)
-    if len(arguments.only) > 1:
-        which = "" if arguments.only == NAMES else f" --only {' '.join(arguments.only)}"
-        command = f"python -m e2e_workflow.tuning.run{which} --evaluations {arguments.evaluations}"
+    if arguments.write:
+        which = "" if arguments.only == NAMES else f"--only {' '.join(arguments.only)} "
+        command = f"python -m e2e_workflow.tuning.run {which}--evaluations {arguments.evaluations} --write"
         results.write(Path(__file__).with_name("results.md"), command, text, sensitive.PACKAGES)
     return 0
 
