@@ -261,8 +261,8 @@ def denoised(case: Case, found: Tuning) -> str:
             fp16_sets(case, found),
             f"The noise energy that the set of `tune` takes away: {added}.\n\nWhat a drop allowed buys, and the other way round:",
             trade_off(case, tuned),
-            f"The Pareto front of `--max_drop {DROPS[-1]}`:",
-            front(tuned[DROPS[-1]]),
+            f"The table of `--max_drop {MAX_DROP}`:",
+            front(found),
         ]
     )
 
