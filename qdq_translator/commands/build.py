@@ -11,6 +11,7 @@ from qdq_translator.core.disk import check_place, refuse_overwriting, write_file
 from qdq_translator.core.errors import MissingDependency, UsageError, UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, TranslationFiles
 from qdq_translator.core.options import setting
+from qdq_translator.core.words import listed
 from qdq_translator.output.emit.trtexec import explicit_arguments, trtexec_arguments, trtexec_command
 from qdq_translator.output.emit.trtexec.checks import prepare
 from qdq_translator.output.emit.trtexec.request import Remembered, engine_paths
@@ -139,10 +140,10 @@ def equivalent_trtexec(options: Options, job: "BuildJob", engine: Path, info: Op
 
 
 def _print_summary(options: Options, job: "BuildJob", result: "BuildResult") -> None:
-    def names(listed: List[str]) -> str:
-        shown = listed if options.verbose else listed[:_SHOWN]
-        more = len(listed) - len(shown)
-        return f"{len(listed)}: " + ", ".join(shown) + (f" and {more} more (--verbose lists them)" if more else "")
+    def names(given: List[str]) -> str:
+        most = len(given) if options.verbose else _SHOWN
+        more = " (--verbose lists them)" if len(given) > most else ""
+        return f"{len(given)}: {listed(given, most)}{more}"
 
     for note in result.notes:
         print(f"note: {note}")
@@ -153,7 +154,7 @@ def _print_summary(options: Options, job: "BuildJob", result: "BuildResult") -> 
             print(f"  float tensors without scale (their layers are not INT8): {names(scales.missing)}")
         if scales.unmatched:
             print(f"  names of the cache that are no tensor there: {names(scales.unmatched)}")
-        print(f"Layer precisions set ({job.constraints}): {layers.count} of {len(job.layers)}")
+        print(f"Layer precisions set ({job.request.constraints}): {layers.count} of {len(job.layers)}")
         if layers.unmatched:
             print(f"  names that match no layer: {names(layers.unmatched)}")
         if layers.missing:

@@ -12,7 +12,7 @@ from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.files import read_layer_argument, stated_beside
 from qdq_translator.core.options import REQUIRED, setting
 from qdq_translator.core.rules import inference_options
-from qdq_translator.core.words import counted
+from qdq_translator.core.words import counted, listed
 
 
 @dataclass
@@ -37,32 +37,23 @@ class Options:
 def run(options: Options) -> int:
     """Write the model; unusable cache entries are reported on stderr."""
     from qdq_translator.ir.io import load_model, write_model
-    from qdq_translator.qdq.restore import (
-        GIVEN,
-        NOT_FLOAT,
-        STAYS_FLOAT,
-        UNARY,
-        UNKNOWN,
-        UNUSABLE,
-        WITHOUT_SCALE,
-        restore,
-    )
+    from qdq_translator.qdq import restore as made
 
     model, source = load_model(options.input_model)
     cache = CalibrationCache.from_text(read_text(Path(options.cache), "Check the path."), options.cache)
     precisions = read_layer_argument(options.layer_arg) if options.layer_arg else {}
     if options.complete:
         return _complete(options, [name for name, kind in precisions.items() if kind != "int8"])
-    restored = restore(model, cache.scales, precisions, stated_beside(Path(options.cache)))
+    restored = made.restore(model, cache.scales, precisions, stated_beside(Path(options.cache)))
     output = Path(options.output)
     read = [Path(p) for p in (options.input_model, options.cache, options.layer_arg) if p]
     refuse_overwriting([output, output.with_name(f"{output.name}.data")], read)
     with appear_together(output.parent) as scratch:
         write_model(restored.model, scratch / output.name, f"{output.name}.data", source.external_data)
-    kinds = (UNKNOWN, UNUSABLE, NOT_FLOAT, UNARY, STAYS_FLOAT)
+    kinds = (made.UNKNOWN, made.UNUSABLE, made.NOT_FLOAT, made.UNARY, made.STAYS_FLOAT)
     left_out = {kind: restored.all(kind) for kind in kinds}
     left_out["unreadable"] = [line for _, line in cache.unreadable]
-    pairs, without = restored.all(GIVEN), restored.all(WITHOUT_SCALE)
+    pairs = restored.all(made.GIVEN)
     shared = [name for name, grouped in restored.weights.items() if grouped]
     if options.json:
         summary = {
@@ -70,31 +61,32 @@ def run(options: Options) -> int:
             "tensors": len(pairs),
             "weights": len(restored.weights),
             "left_out": left_out,
-            "without_scale": without,
+            "without_scale": restored.all(made.WITHOUT_SCALE),
             "unknown_layers": restored.unknown_layers,
             "shared_scales": shared,
         }
         print(json.dumps(summary, indent=2))
     else:
         print(f"{output}: Q/DQ on {counted(len(pairs), 'tensor')} and {counted(len(restored.weights), 'weight')}")
-    for what, items in (
-        (
-            "cache entries name no tensor of the model (some only TensorRT's own network has: rule S10)",
-            left_out[UNKNOWN],
-        ),
-        ("cache entries have no usable scale", left_out[UNUSABLE]),
-        ("cache entries belong to integers or constants", left_out[NOT_FLOAT]),
-        ("cache lines could not be read", left_out["unreadable"]),
-        ("unary scales (1.0 between Conv and Add, rule S9) were left out", left_out[UNARY]),
-        ("tensors stay float because only layers of the layer argument read them", left_out[STAYS_FLOAT]),
-        ("layers of the layer argument are not in the model", restored.unknown_layers),
-        ("grouped ConvTranspose weights share scales between their groups", shared),
-    ):
-        shown = items if options.verbose else items[:3]
-        more = f" and {len(items) - len(shown)} more" if len(items) > len(shown) else ""
-        if items:
-            print(f"note: {len(items)} {what}: {', '.join(shown)}{more}", file=sys.stderr)
+    found = {**left_out, "layers": restored.unknown_layers, "shared": shared}
+    for kind, what in _NOTES.items():
+        if found[kind]:
+            names = listed(found[kind], len(found[kind]) if options.verbose else 3)
+            print(f"note: {len(found[kind])} {what}: {names}", file=sys.stderr)
     return 0
+
+
+_NOTES = {
+    "unknown": "cache entries name no tensor of the model (some only TensorRT's own network has: rule S10)",
+    "unusable": "cache entries have no usable scale",
+    "not_float": "cache entries belong to integers or constants",
+    "unreadable": "cache lines could not be read",
+    "unary": "unary scales (1.0 between Conv and Add, rule S9) were left out",
+    "stay_float": "tensors stay float because only layers of the layer argument read them",
+    "layers": "layers of the layer argument are not in the model",
+    "shared": "grouped ConvTranspose weights share scales between their groups",
+}
+"""What is left out -> the note about it."""
 
 
 def _complete(options: Options, kept: List[str]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Iterable, Optional, Sized
+from typing import Any, Iterable, Optional, Sequence, Sized
 
 
 def amount(number: Optional[float]) -> str:
@@ -19,6 +19,11 @@ def amount(number: Optional[float]) -> str:
 def counted(number: int, noun: str) -> str:
     """1, 'tensor' -> '1 tensor'; 2000 -> '2,000 tensors'."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """'a', 'b', 'c', 'd', 'e' and 3 -> 'a, b, c and 2 more'."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def others(found: Sized, form: str = " and {} more") -> str:
@@ -61,8 +66,18 @@ def decibel(value: Optional[float]) -> str:
     return "equal" if value == math.inf else "none left" if value == -math.inf else f"{value:.1f}"
 
 
+def by_x(sizes: Iterable[int]) -> str:
+    """[1, 3, 224, 224] -> '1x3x224x224', as --shapes has it."""
+    return "x".join(map(str, sizes))
+
+
 def shape(sizes: Optional[Iterable[Any]]) -> str:
     return "unknown" if sizes is None else "x".join("?" if size is None else str(size) for size in sizes)
+
+
+def dotted(version: Iterable[int]) -> str:
+    """(10, 3, 0) -> '10.3.0'."""
+    return ".".join(map(str, version))
 
 
 def clip(name: str, length: int) -> str:

@@ -19,6 +19,7 @@ from qdq_translator.core.disk import write_file
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache, is_usable
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
+from qdq_translator.core.words import by_x, listed
 from qdq_translator.engine.versions import MIB, Api
 from qdq_translator.output.emit.trtexec.checks import complete_shapes
 from qdq_translator.output.emit.trtexec.request import BuildRequest, Network, direct_format, parse_formats, per_tensor
@@ -55,11 +56,6 @@ class BuildJob:
     def typed(self) -> bool:
         """The types of all tensors are in the model, because `explicit` wrote it."""
         return self.explicit and self.model.name.endswith(EXPLICIT_SUFFIX)
-
-    @property
-    def constraints(self) -> str:
-        """'obey' or 'prefer' the layer precisions."""
-        return self.request.precision_constraints or ("prefer" if self.request.on_dla else "obey")
 
     def scale(self, name: str) -> float:
         """The scale of a tensor in the cache, 0 if it has none."""
@@ -243,7 +239,7 @@ class _Build:
     def _configure_precision(self) -> None:
         # FP16 also beside INT8: layers without scale would run in FP32, or not at all on a DLA (fact 3.10);
         # of obey and prefer exactly one (fact 2.6)
-        int8 = ("INT8", "FP16", f"{self.job.constraints.upper()}_PRECISION_CONSTRAINTS")
+        int8 = ("INT8", "FP16", f"{self.request.constraints.upper()}_PRECISION_CONSTRAINTS")
         for name in {"int8": int8, "fp16": ("FP16",), "fp32": ()}[self.job.precision]:
             self.config.set_flag(self.api.flag(name))
 
@@ -254,7 +250,7 @@ class _Build:
             for bound in ("min", "opt", "max"):
                 for name, shape in getattr(request, f"{bound}_shapes").items():
                     if inputs.get(name) != tuple(shape):
-                        has = ", ".join(f"{n}:{'x'.join(map(str, d))}" for n, d in inputs.items())
+                        has = ", ".join(f"{n}:{by_x(d)}" for n, d in inputs.items())
                         raise UsageError(
                             f"--{bound}_shapes: '{name}' is not an input of that shape, and all inputs are static.",
                             f"Inputs are {has}.",
@@ -280,8 +276,10 @@ class _Build:
             if not entries and direct:
                 scaled = {t.name for t in tensors if self.job.implicit and is_usable(self.job.scale(t.name))}
                 entries = [direct_format(tensor.name in scaled, end) for tensor in tensors]
-                listed = ", ".join(f"{t.name} {e}" for t, e in zip(tensors, entries))
-                self.notes.append(f"Without GPU fallback the DLA reads and writes itself; chosen: {listed} ({option}).")
+                each_one = ", ".join(f"{t.name} {e}" for t, e in zip(tensors, entries))
+                self.notes.append(
+                    f"Without GPU fallback the DLA reads and writes itself; chosen: {each_one} ({option})."
+                )
             each = per_tensor(entries, {t.name: tuple(t.shape) for t in tensors}, option)
             for tensor in tensors if each else ():
                 if self.strongly_typed:
@@ -438,13 +436,12 @@ class _Build:
             )
         if "not supported on DLA" in text or "GPU fallback" in text:
             names = self.made.gpu_layers
-            listed = ", ".join(f"'{name}'" for name in names[:5])
-            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-            refused = f" The DLA does not take {listed}{more}." if names else ""
+            quoted = [f"'{name}'" for name in names]
+            refused = f" The DLA does not take {listed(quoted, 5)}." if names else ""
             return f"Add --allow_gpu_fallback, or translate with --dla_rewrites.{refused}"
         if "memory" in text.lower():
             return "Give it more memory: --mem_pools workspace:MIB, and close other programs on the GPU."
-        if self.job.precision == "int8" and self.job.constraints == "obey":
+        if self.job.precision == "int8" and self.request.constraints == "obey":
             return "Try --precision_constraints prefer; --verbose shows the whole log."
         return "--verbose shows the whole log."
 

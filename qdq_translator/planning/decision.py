@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats.layer_precisions import kept_layers
-from qdq_translator.core.words import others
+from qdq_translator.core.words import by_x, dotted, others
 from qdq_translator.ir.graph import Graph
 from qdq_translator.passes.normal_forms import RULES as NORMAL_FORMS
 from qdq_translator.passes.rewrites import Rewrites
@@ -46,7 +46,7 @@ def batch_note(sizes: Mapping[str, Sequence[int]]) -> str:
     name, shape = next(iter(sizes.items()))
     return (
         f"The batch of {', '.join(sizes)} is open: plan, limits and estimate are for a batch of 1 (--shapes "
-        f"{name}:{'x'.join(map(str, [8, *shape[1:]]))} for another one). The DLA runs static shapes only: build with equal "
+        f"{name}:{by_x([8, *shape[1:]])} for another one). The DLA runs static shapes only: build with equal "
         "minimum, optimum and maximum shapes."
     )
 
@@ -135,7 +135,7 @@ def _report_out_of_reach(network: Network, kept: frozenset[str], settings: Setti
     found = {node: [name or "a layer without a name" for name in made[node]] for node in made if node in kept}
     if found:
         first, layers = next(iter(found.items()))
-        text = ".".join(map(str, version[:2]))
+        text = dotted(version[:2])
         diagnostics.warning(
             "F6",
             f"--keep_fp16 reaches layers by the name of their node, and TensorRT {text} makes {', '.join(layers)} of "

@@ -16,7 +16,7 @@ from qdq_translator.core.disk import shown_place
 from qdq_translator.core.errors import MissingDependency, UserError
 from qdq_translator.core.formats.npz import read_npy, read_npz
 from qdq_translator.core.formats.polygraphy import read_inputs
-from qdq_translator.core.words import counted
+from qdq_translator.core.words import by_x, counted
 from qdq_translator.core.workers.work import shards
 from qdq_translator.simulate.places import Place, RemoteArray, RemotePlace, opened, place
 from qdq_translator.simulate.run import in_rank
@@ -380,7 +380,7 @@ def _as_samples(values: np.ndarray, spec: InputSpec, source: str) -> np.ndarray:
     if values.ndim > 1 and len(spec.shape) == 4 and all(spec.shape[1:]) and in_rank(values, spec.shape) is not values:
         return in_rank(values, spec.shape)
     raise UserError(
-        f"{source}: array '{spec.name}' has the shape {'x'.join(map(str, values.shape)) or 'scalar'}.",
+        f"{source}: array '{spec.name}' has the shape {by_x(values.shape) or 'scalar'}.",
         f"The model requires {spec}, with the samples along the first axis.",
     )
 

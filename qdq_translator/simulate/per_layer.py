@@ -27,6 +27,7 @@ import onnx
 
 from qdq_translator.core.formats.verify_rows import Jump, Layer, Layers
 from qdq_translator.core.rules import STATED
+from qdq_translator.core.words import listed
 from qdq_translator.core.workers.work import Work, shards
 from qdq_translator.ir.constants import is_quantize
 from qdq_translator.ir.graph import Graph, Node
@@ -352,5 +353,4 @@ class Notes:
 
 
 def _numbers(values: list[float]) -> str:
-    shown = ", ".join(f"{v:.6g}" for v in values[:4])
-    return shown + (f" and {len(values) - 4} more" if len(values) > 4 else "")
+    return listed([f"{v:.6g}" for v in values], 4)

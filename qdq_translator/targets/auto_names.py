@@ -21,7 +21,7 @@ import numpy as np
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats.calibration_cache import is_usable
-from qdq_translator.core.words import others
+from qdq_translator.core.words import dotted, others
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
@@ -96,7 +96,7 @@ def report_without(
     """The plan, with a word in the reason of every INT8 layer that lacks the scale of a tensor of TensorRT's own."""
     if not automatic.without:
         return plan
-    text = ".".join(map(str, version[:2]))
+    text = dotted(version[:2])
     told: dict[str, str] = {}
     result = []
     for layer in plan:

@@ -19,7 +19,7 @@ from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.formats.schemas import EXPLICIT_REPORT, read_json
 from qdq_translator.core.options import TranslateOptions
 from qdq_translator.core.progress import Progress, silent
-from qdq_translator.core.words import counted, others
+from qdq_translator.core.words import counted, listed, others
 from qdq_translator.core.workflow_options import ExplicitOptions
 from qdq_translator.ir.constants import is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph
@@ -180,11 +180,10 @@ def _lacking(rows: Sequence[LayerPlan], placed: Placed) -> list[tuple[LayerPlan,
 
 def _incomplete(rows: Sequence[tuple[LayerPlan, str]]) -> UserError:
     """Error that names each layer, its tensor without scale, and its cures."""
-    named = [f"'{row.name}' ('{tensor}')" for row, tensor in rows[:5]]
-    more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
+    named = [f"'{row.name}' ('{tensor}')" for row, tensor in rows]
     cures = list(dict.fromkeys(row.cure.replace("translate with ", "") for row, _ in rows if row.cure))[:3]
     return UserError(
-        f"{counted(len(rows), 'layer')} for the DLA without a scale on every tensor: {', '.join(named)}{more}.",
+        f"{counted(len(rows), 'layer')} for the DLA without a scale on every tensor: {listed(named, 5)}.",
         f"Options that give scales: {'; '.join(cures) or '--calibrate DATA'}. --allow_fp16 lets these layers be FP16.",
     )
 

@@ -173,25 +173,18 @@ class Bar:
 
 def shares(network: Network) -> list[Bar]:
     """MACs, layers and weights by planned precision; with a DLA as target by its verdict, and the estimated time too."""
-    working = [layer for layer in network.layers if layer.kind != "none"]
-    placed = [layer for layer in network.layers if layer.device in DEVICES and layer.device != "folded"]
-    if placed:
-        verdicts = [layer.device for layer in placed]
-        bars = [
-            _bar("MACs", list(zip(verdicts, (x.macs for x in placed))), DEVICES),
-            _bar("Layers", [(verdict, 1) for verdict in verdicts], DEVICES),
-            _bar("Weights", list(zip(verdicts, (x.weights for x in placed))), DEVICES),
-        ]
-        times = [(x.device, x.cost.milliseconds) for x in placed if x.cost]
-        if times and all(time is not None for _, time in times):
-            bars.append(_bar("Estimated ms on the DLA", times, DEVICES, milliseconds))
-        return bars
-    kinds = [layer.kind for layer in working]
-    return [
-        _bar("MACs", list(zip(kinds, (x.macs for x in working))), KINDS),
-        _bar("Layers", [(kind, 1) for kind in kinds], KINDS),
-        _bar("Weights", list(zip(kinds, (x.weights for x in working))), KINDS),
+    placed = [(x.device, x) for x in network.layers if x.device in DEVICES and x.device != "folded"]
+    found = placed or [(x.kind, x) for x in network.layers if x.kind != "none"]
+    kinds = DEVICES if placed else KINDS
+    bars = [
+        _bar("MACs", [(kind, x.macs) for kind, x in found], kinds),
+        _bar("Layers", [(kind, 1) for kind, _ in found], kinds),
+        _bar("Weights", [(kind, x.weights) for kind, x in found], kinds),
     ]
+    times = [(kind, x.cost.milliseconds) for kind, x in placed if x.cost]
+    if times and all(time is not None for _, time in times):
+        bars.append(_bar("Estimated ms on the DLA", times, DEVICES, milliseconds))
+    return bars
 
 
 def _bar(

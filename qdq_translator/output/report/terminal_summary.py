@@ -23,73 +23,64 @@ from qdq_translator.output.report.data import Messages, one_a_rule
 from qdq_translator.output.report.tables import indented, print_pairs, print_table
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
-_LABELS = {
-    "dla_int8": "DLA INT8",
-    "dla_fp16": "DLA FP16",
-    "gpu": "GPU",
-}
+_LABELS = {"dla_int8": "DLA INT8", "dla_fp16": "DLA FP16", "gpu": "GPU"}
 
 
 def print_short(summary: Summary, verbose: bool) -> None:
     """The summary of one translation."""
     out = Console(highlight=False)
-    coverage, scales = summary.coverage, summary.scales
-    layers, macs = coverage.layers, coverage.macs
     out.print(f"[bold]{escape(summary.model)}[/bold] -> {escape(summary.files['model'])}", soft_wrap=True)
-    rows: list[tuple[str, str]] = []
-    inferred = scales.total - scales.explicit
-    rows.append(
-        (
-            "scales",
-            f"{counted(scales.total, 'tensor')} ({scales.explicit} from the model, {inferred} inferred"
-            + (f", {scales.automatic} more for TensorRT's own)" if scales.automatic else ")"),
-        )
-    )
-    if summary.dla and summary.cost:
-        rows += verdict(summary.dla, summary.cost)
-    else:
-        rows.append(("INT8", f"{layers.int8} of {layers.total} layers, {_macs_share(macs)}"))
-    rows.append(
-        (
-            "FP16" if not summary.dla else "no scale",
-            f"{counted(layers.avoidable, 'layer')} could run in INT8, {layers.by_design} stay on purpose "
-            f"({'graph outputs, GPU' if summary.dla else 'graph outputs'}); "
-            f"{summary.fp16_nodes} in the layer argument",
-        )
-    )
-    groups = [group for group in summary.root_causes.groups if group.layers]
-    for group in groups[:3]:
-        rows.append(("", group_line(group, macs.total)))
-    if len(groups) > 3:
-        rows.append(("", f"and {counted(len(groups) - 3, 'cause')} more"))
-    if summary.root_causes.what_if:
-        rows.append(("try", best_line(summary.root_causes.what_if, macs.total)))
-    if summary.preset:
-        rows.append(("preset", " ".join(summary.preset)))
-    for note in summary.dla.notes if summary.dla else ():
-        rows.append(("", note))
-    if summary.dla_rewrites:
-        rows.append(("rewritten", summary.dla_rewrites))
-    weights = summary.weights
-    why = "; I-W1 gives the cause of each (--verbose)" if not weights.exact else ""
-    if weights.total:
-        rows.append(("weights", f"{weights.exact} of {weights.total} keep every trained value{why}"))
-    if summary.metric:
-        found = summary.metric
-        rows.append(("metric", f"{found.name}: {found.model:.6g} of the model, {found.engine:.6g} simulated"))
-    for label, sentence in cut_lines(summary.split, summary.not_cut):
-        rows.append((label, sentence))
-    default = " (default; name a --platform)" if summary.cache_origin == "default" else ""
-    rows.append(("header", summary.cache_header + default))
-    if macs.total is None and summary.dynamic_inputs:
-        rows.append(("shapes", f"set --shapes NAME:DIMS for {', '.join(summary.dynamic_inputs)} to count MACs"))
-    print_pairs(out, rows)
+    print_pairs(out, _rows(summary))
     chosen = [d for d in summary.diagnostics if verbose or d.severity != "info"]
     print_diagnostics(out, chosen, "" if verbose else "--verbose")
     notes = sum(item.severity == "info" for item in summary.diagnostics)
     if not verbose:
         hint = f"{counted(notes, 'note')}: --verbose. " if notes else ""
         out.print(indented(f"[dim]{hint}qdq-translator report has causes and remedies.[/dim]"))
+
+
+def _rows(summary: Summary) -> Iterator[tuple[str, str]]:
+    scales, layers, macs = summary.scales, summary.coverage.layers, summary.coverage.macs
+    inferred = scales.total - scales.explicit
+    automatic = f", {scales.automatic} more for TensorRT's own" if scales.automatic else ""
+    yield (
+        "scales",
+        f"{counted(scales.total, 'tensor')} ({scales.explicit} from the model, {inferred} inferred{automatic})",
+    )
+    if summary.dla and summary.cost:
+        yield from verdict(summary.dla, summary.cost)
+    else:
+        yield "INT8", f"{layers.int8} of {layers.total} layers, {_macs_share(macs)}"
+    yield (
+        "FP16" if not summary.dla else "no scale",
+        f"{counted(layers.avoidable, 'layer')} could run in INT8, {layers.by_design} stay on purpose "
+        f"({'graph outputs, GPU' if summary.dla else 'graph outputs'}); "
+        f"{summary.fp16_nodes} in the layer argument",
+    )
+    groups = [group for group in summary.root_causes.groups if group.layers]
+    for group in groups[:3]:
+        yield "", group_line(group, macs.total)
+    if len(groups) > 3:
+        yield "", f"and {counted(len(groups) - 3, 'cause')} more"
+    if summary.root_causes.what_if:
+        yield "try", best_line(summary.root_causes.what_if, macs.total)
+    if summary.preset:
+        yield "preset", " ".join(summary.preset)
+    for note in summary.dla.notes if summary.dla else ():
+        yield "", note
+    if summary.dla_rewrites:
+        yield "rewritten", summary.dla_rewrites
+    weights, found = summary.weights, summary.metric
+    why = "; I-W1 gives the cause of each (--verbose)" if not weights.exact else ""
+    if weights.total:
+        yield "weights", f"{weights.exact} of {weights.total} keep every trained value{why}"
+    if found:
+        yield "metric", f"{found.name}: {found.model:.6g} of the model, {found.engine:.6g} simulated"
+    yield from cut_lines(summary.split, summary.not_cut)
+    default = " (default; name a --platform)" if summary.cache_origin == "default" else ""
+    yield "header", summary.cache_header + default
+    if macs.total is None and summary.dynamic_inputs:
+        yield "shapes", f"set --shapes NAME:DIMS for {', '.join(summary.dynamic_inputs)} to count MACs"
 
 
 def cut_lines(split: Optional[CutParts], not_cut: str = "") -> Iterator[tuple[str, str]]:
@@ -155,10 +146,7 @@ def verdict(dla: Union[Dla, DlaSummary], cost: Cost) -> Iterator[tuple[str, str]
     yield "time", _time(cost, bool(dla.shares.gpu.layers))
     between = [
         f"{counted(row.tensors, f'{kind} transition')} ({size(row.bytes)})"
-        for kind, row in (
-            ("INT8/FP16", dla.transitions.int8_fp16),
-            ("DLA/GPU", dla.transitions.dla_gpu),
-        )
+        for kind, row in (("INT8/FP16", dla.transitions.int8_fp16), ("DLA/GPU", dla.transitions.dla_gpu))
         if row.tensors
     ]
     yield "passes", ", ".join([*between, counted(dla.subgraphs, "subgraph")])

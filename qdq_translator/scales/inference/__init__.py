@@ -7,7 +7,7 @@ from typing import Callable, Iterable, List, Optional, Sequence, Tuple
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.parsing import did_you_mean
-from qdq_translator.core.words import counted, others
+from qdq_translator.core.words import counted, listed, others
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import SPATIAL_MEANS
 from qdq_translator.scales.inference import formulas, pass_through, self_gated
@@ -176,8 +176,7 @@ def report_inferred(context: Context, unary: list[str], diagnostics: Diagnostics
 
 def _named(tensors: Iterable[str]) -> str:
     """'a', 'b', 'c' and 4 more."""
-    names = [f"'{name}'" for name in tensors]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return listed([f"'{name}'" for name in tensors], 3)
 
 
 def _report_unknown_operators(context: Context, diagnostics: Diagnostics) -> None:

@@ -19,13 +19,13 @@ from typing import Iterable, Mapping, Optional, Sequence
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
 from qdq_translator.core.formats.layer_precisions import format_layer_precisions
-from qdq_translator.output.emit.trtexec.checks import Settings, dims_text, prepare_network, shell_command
+from qdq_translator.core.words import by_x, dotted
+from qdq_translator.output.emit.trtexec.checks import Settings, prepare_network, shell_command
 from qdq_translator.output.emit.trtexec.request import (
     PARSER_FLAGS,
     BuildRequest,
     Network,
     Version,
-    dotted,
     engine_paths,
 )
 
@@ -190,10 +190,10 @@ def _arguments(settings: Settings) -> list[Argument]:
         arguments.append(Argument("--calib", str(files.cache), "path"))
     layers = layer_argument(settings)
     if layers is not None:
-        arguments += [Argument("--precisionConstraints", settings.constraints), layers]
+        arguments += [Argument("--precisionConstraints", settings.request.constraints), layers]
     rows = [("--inputIOFormats", settings.input_formats), ("--outputIOFormats", settings.output_formats)]
     for index, flag in enumerate(("--minShapes", "--optShapes", "--maxShapes")):
-        rows.append((flag, [f"{name}:{dims_text(triple[index])}" for name, triple in settings.shapes.items()]))
+        rows.append((flag, [f"{name}:{by_x(triple[index])}" for name, triple in settings.shapes.items()]))
     rows.append(("--memPoolSize", [f"{name}:{_number(size)}" for name, size in request.pools.items()]))
     arguments += [Argument(flag, ",".join(items)) for flag, items in rows if items]
     for field, flag, fixed, kind in _FIELDS:

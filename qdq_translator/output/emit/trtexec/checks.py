@@ -14,12 +14,12 @@ from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache, is_usable
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.layer_precisions import is_expressible
+from qdq_translator.core.words import by_x, dotted
 from qdq_translator.output.emit.trtexec.request import (
     BuildRequest,
     Network,
     Version,
     direct_format,
-    dotted,
     parse_formats,
     parse_version,
     per_tensor,
@@ -40,7 +40,6 @@ class Settings:
     network: Network
     cache: CalibrationCache
     layers: dict[str, str]
-    constraints: str
     input_formats: list[str]
     output_formats: list[str]
     shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
@@ -100,7 +99,6 @@ def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Ve
         network,
         cache,
         layers,
-        request.precision_constraints or ("prefer" if request.on_dla else "obey"),
         formats["input"],
         formats["output"],
         shapes,
@@ -129,7 +127,7 @@ def prepare_network(model: Path, request: BuildRequest, version: Version) -> Set
     files, request = TranslationFiles(model.parent, model.stem), dataclasses.replace(request, explicit_model=str(model))
     network = Network.read(model)
     shapes = complete_shapes(request, network)
-    return Settings(files, request, version, network, CalibrationCache("", {}), {}, "", shapes=shapes, **layouts)
+    return Settings(files, request, version, network, CalibrationCache("", {}), {}, shapes=shapes, **layouts)
 
 
 def _check_device(request: BuildRequest, version: Version) -> None:
@@ -242,9 +240,9 @@ def complete_shapes(
         return {}
     missing = [name for name in dynamic if not any(name in shapes for shapes in given.values())]
     if missing:
-        example = f"{missing[0]}:{dims_text(d if d > 0 else 1 for d in network.inputs[missing[0]])}"
+        example = f"{missing[0]}:{by_x(d if d > 0 else 1 for d in network.inputs[missing[0]])}"
         raise UserError(
-            f"Input '{missing[0]}' has dynamic dimensions {dims_text(network.inputs[missing[0]])}.",
+            f"Input '{missing[0]}' has dynamic dimensions {by_x(network.inputs[missing[0]])}.",
             f"Give --opt_shapes (and --min_shapes, --max_shapes), for example --opt_shapes {shlex.quote(example)}.",
         )
     shapes = {}
@@ -255,7 +253,7 @@ def complete_shapes(
         for shape in triple:
             if len(shape) != len(dims) or any(d not in (-1, s) for d, s in zip(dims, shape)):
                 raise UserError(
-                    f"Shape {dims_text(shape)} does not fit input '{name}', which is {dims_text(dims)} (-1: any size).",
+                    f"Shape {by_x(shape)} does not fit input '{name}', which is {by_x(dims)} (-1: any size).",
                     "Correct the shape.",
                 )
         if any(not low <= mid <= high for low, mid, high in zip(*triple)):
@@ -266,10 +264,6 @@ def complete_shapes(
             )
         shapes[name] = triple
     return shapes
-
-
-def dims_text(dims: Iterable[int]) -> str:
-    return "x".join(map(str, dims))
 
 
 def shell_command(program: str, words: Iterable[str]) -> str:

@@ -34,7 +34,7 @@ def polygraphy_arguments(settings: Settings) -> list[str]:
         if request.dla_standalone:
             words += ["--engine-capability", "dla_standalone"]
     if settings.layers:
-        words += ["--precision-constraints", settings.constraints, "--layer-precisions"]
+        words += ["--precision-constraints", request.constraints, "--layer-precisions"]
         words += [f"{name}:{_POLYGRAPHY_TYPES.get(p, p)}" for name, p in settings.layers.items()]
     formats = {
         **per_tensor(settings.input_formats, dict.fromkeys(settings.network.inputs, ())),

@@ -11,6 +11,7 @@ from typing import Any, Iterable, Mapping, Optional, Sequence, Tuple
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, MODEL_SUFFIX, TranslationFiles
 from qdq_translator.core.options import options_of
+from qdq_translator.core.words import by_x, dotted
 from qdq_translator.targets.platforms import Platform, find_platform
 
 Version = Tuple[int, int, int]
@@ -74,6 +75,11 @@ class BuildRequest:
     @property
     def on_dla(self) -> bool:
         return self.target != "gpu"
+
+    @property
+    def constraints(self) -> str:
+        """'obey' or 'prefer' the layer precisions."""
+        return self.precision_constraints or ("prefer" if self.on_dla else "obey")
 
 
 def direct_format(scaled: bool, end: str) -> str:
@@ -221,10 +227,6 @@ def per_tensor(entries: Sequence[str], shapes: Mapping[str, Sequence[int]], opti
     return each
 
 
-def dotted(version: Version) -> str:
-    return ".".join(map(str, version))
-
-
 @dataclasses.dataclass(frozen=True)
 class Remembered:
     """target, platform: '' if not specified. shapes: input -> sizes, as in --shapes. open: inputs that have no fixed
@@ -275,8 +277,8 @@ class Remembered:
         platform = find_platform(asked) if asked else own
         if own is not None and platform is not None and platform.tensorrt[:2] != own.tensorrt[:2]:
             raise UsageError(
-                f"--platform {platform.name} has TensorRT {_dotted(platform)}, but the model was translated for {own.name} with "
-                f"TensorRT {_dotted(own)}.",
+                f"--platform {platform.name} has TensorRT {dotted(platform.tensorrt)}, but the model was translated for {own.name} with "
+                f"TensorRT {dotted(own.tensorrt)}.",
                 f"Leave --platform out, or translate the model with --platform {platform.name}.",
             )
         return platform
@@ -285,7 +287,7 @@ class Remembered:
         """`asked`, else those of the translation. Raises UsageError for another size on a DLA, which has only one."""
         for name, sizes in asked.items() if self.on_dla else ():
             if list(sizes) != list(self.shapes.get(name, sizes)):
-                here, there = ("x".join(map(str, dims)) for dims in (sizes, self.shapes[name]))
+                here, there = by_x(sizes), by_x(self.shapes[name])
                 raise UsageError(
                     f"{flag} {name}:{here}, but the model was translated with --shapes {name}:{there}.",
                     f"A DLA has one size: leave {flag} out, or translate the model with it.",
@@ -297,7 +299,3 @@ class Remembered:
         if asked:
             return self.sizes_for(asked, "--opt_shapes")
         return {name: sizes for name, sizes in self.shapes.items() if name in self.open}
-
-
-def _dotted(platform: Platform) -> str:
-    return ".".join(map(str, platform.tensorrt))
