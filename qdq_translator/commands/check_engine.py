@@ -132,9 +132,8 @@ def draw(check: "EngineCheck", everything: bool) -> None:
         console = Console(highlight=False, width=80)
     summary = check.summary()
     int8 = summary.int8
-    promised = sum(int8.values())
     rows = (
-        (f"{int8['obeyed']} of {promised}", "layers planned in INT8 run in INT8"),
+        (f"{int8['obeyed']} of {sum(int8.values())}", "layers planned in INT8 run in INT8"),
         (int8["disobeyed"], "planned in INT8, run in a higher precision"),
         (int8["unseen"], "planned in INT8, inside a region or without a type: not visible"),
         (int8["dissolved"], "planned in INT8, dissolved (data movement)"),
@@ -164,17 +163,12 @@ def draw(check: "EngineCheck", everything: bool) -> None:
         ("Fell back to the GPU", [f"{e.layer}: {e.cause}" if e.cause else e.layer for e in check.gpu_fallbacks]),
         ("Missing scales", check.missing_scales),
         ("Names that matched no layer", check.unmatched_precisions),
-        (
-            "Regions",
-            [f"{r.device or 'device unknown'} {r.name}: {len(r.nodes)} layers" for r in check.regions],
-        ),
+        ("Regions", [f"{r.device or 'device unknown'} {r.name}: {len(r.nodes)} layers" for r in check.regions]),
     )
-    for heading, items in lists:
-        limit = len(items) if everything else 10
-        if items:
-            title(console, heading)
-        for item in items[:limit]:
+    for heading, items in ((heading, items) for heading, items in lists if items):
+        title(console, heading)
+        for item in items if everything else items[:10]:
             console.print(f"  {escape(item)}")
-        if len(items) > limit:
-            console.print(f"  ... and {len(items) - limit} more (--all lists them)")
+        if len(items) > 10 and not everything:
+            console.print(f"  ... and {len(items) - 10} more (--all lists them)")
     console.print("\nThe engine obeys the plan." if check.obeys else "\nThe engine does not obey the plan.")

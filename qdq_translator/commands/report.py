@@ -56,9 +56,7 @@ class Options:
         "write node data for Model Explorer; FILE_ms.json contains the times", None, metavar="FILE.json"
     )
     fix_list: Optional[str] = setting(
-        "print operators to quantize and to exclude, as arguments for the quantizer of the model",
-        None,
-        choices=TOOLS,
+        "print operators to quantize and to exclude, as arguments for the quantizer of the model", None, choices=TOOLS
     )
     verbose: bool = setting("print tracebacks of errors")
 
@@ -111,8 +109,7 @@ def run(options: Options) -> int:
             print_report(report, options.all)
             if files is not None:
                 print_next(files, "", "report", parts=manifest_of(files))
-    faults = (not engine.summary.obeys or engine.unfused for engine in engines)
-    failed = options.strict and any(faults)
+    failed = options.strict and any(not engine.summary.obeys or engine.unfused for engine in engines)
     return 1 if failed or (comparison and comparison["worse"]) else 0
 
 
@@ -132,11 +129,7 @@ def _check(options: Options) -> None:
 
 
 def _write_page(
-    options: Options,
-    kept: "Sequence[Path]",
-    report: "Report",
-    other: "Optional[Report]",
-    engines: "List[Engine]",
+    options: Options, kept: "Sequence[Path]", report: "Report", other: "Optional[Report]", engines: "List[Engine]"
 ) -> None:
     from qdq_translator.output.report.html import write_page
 

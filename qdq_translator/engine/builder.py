@@ -24,12 +24,7 @@ from qdq_translator.engine.versions import MIB, Api
 from qdq_translator.output.emit.trtexec.checks import complete_shapes
 from qdq_translator.output.emit.trtexec.request import BuildRequest, Network, direct_format, parse_formats, per_tensor
 
-_DLA_FORMATS = {
-    "dla_linear": ("fp16", "int8"),
-    "dla_hwc4": ("fp16", "int8"),
-    "chw16": ("fp16",),
-    "chw32": ("int8",),
-}
+_DLA_FORMATS = {"dla_linear": ("fp16", "int8"), "dla_hwc4": ("fp16", "int8"), "chw16": ("fp16",), "chw32": ("int8",)}
 """What the DLA reads and writes without help of the GPU (fact 2.9); dla_hwc4 is for inputs only."""
 
 

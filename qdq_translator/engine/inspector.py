@@ -157,10 +157,7 @@ def _reachable(start: int, edges: Sequence[Sequence[int]]) -> set[int]:
 
 
 def check_engine(
-    plan: Sequence[LayerPlan],
-    info: LayerInfo,
-    log: Optional[BuildLog] = None,
-    layer_precisions: Iterable[str] = (),
+    plan: Sequence[LayerPlan], info: LayerInfo, log: Optional[BuildLog] = None, layer_precisions: Iterable[str] = ()
 ) -> EngineCheck:
     """Holds an engine against the plan. `layer_precisions`: names given to `--layerPrecisions`."""
     log = log or BuildLog()

@@ -48,12 +48,7 @@ class Weight:
     __slots__ = ("_checksum", "by_rows", "data_type", "dims", "name", "values")
 
     def __init__(
-        self,
-        name: str,
-        data_type: int,
-        dims: Sequence[int],
-        values: Union[np.ndarray, Maker],
-        by_rows: bool = True,
+        self, name: str, data_type: int, dims: Sequence[int], values: Union[np.ndarray, Maker], by_rows: bool = True
     ) -> None:
         self.name, self.data_type, self.dims, self.values = name, data_type, dims, values
         self.by_rows = by_rows

@@ -17,11 +17,7 @@ from qdq_translator.ir.graph import Graph
 from qdq_translator.passes.names import name_nodes
 from qdq_translator.scales.network import Network
 
-PASSES = (
-    "extract_constant_to_initializer",
-    "fuse_bn_into_conv",
-    "fuse_pad_into_conv",
-)
+PASSES = ("extract_constant_to_initializer", "fuse_bn_into_conv", "fuse_pad_into_conv")
 
 
 def optimize(network: Network) -> None:

@@ -217,12 +217,7 @@ PIPELINE: tuple[Pass, ...] = (
         keeps=True,
     ),
     Pass(
-        "tensor names",
-        ("F6",),
-        _clean_tensor_names,
-        (nothing_refers_to_names,),
-        (tensor_names_are_legal,),
-        keeps=True,
+        "tensor names", ("F6",), _clean_tensor_names, (nothing_refers_to_names,), (tensor_names_are_legal,), keeps=True
     ),
     Pass(
         "dialects",
@@ -231,12 +226,7 @@ PIPELINE: tuple[Pass, ...] = (
         (nothing_refers_to_names, node_names_are_legal),
         keeps=True,
     ),
-    Pass(
-        "tensors named after nodes",
-        ("F5",),
-        _rename_node_outputs,
-        (nothing_refers_to_names, node_names_are_legal),
-    ),
+    Pass("tensors named after nodes", ("F5",), _rename_node_outputs, (nothing_refers_to_names, node_names_are_legal)),
     Pass(
         "quantizers",
         ("Q1", "Q2", "Q3", "Q4", "Q5", "Q6", "Q7", "Q8", "Q9", "Q10", "Q11", "Q12", "C2", "W1", "W2", "W3"),
@@ -262,13 +252,7 @@ PIPELINE: tuple[Pass, ...] = (
         (mentions_exist,),
     ),
     Pass("MatMul as matrices", ("W1",), lambda n, s: matmul_as_matrices(n), _STRIPPED),
-    Pass(
-        "normal forms",
-        NORMAL_FORMS,
-        apply_normal_forms,
-        (*_STRIPPED, opset_is_the_exporters),
-        (mentions_exist,),
-    ),
+    Pass("normal forms", NORMAL_FORMS, apply_normal_forms, (*_STRIPPED, opset_is_the_exporters), (mentions_exist,)),
     Pass("convolutions", ("F6",), lambda n, s: complete_convolutions(n), (constants_are_initializers,)),
     Pass("opset", ("F6",), fit_opset, (), (opset_is_for_the_parser,)),
     Pass("operators", ("F6",), check_operators, keeps=True),

@@ -40,12 +40,7 @@ def strip(network: Network, settings: Settings) -> None:
     weights, rejected = find_constant_quantizers(
         graph, constants, asymmetric=settings.asymmetric, missing_zero_point=settings.missing_zero_point
     )
-    rejected = [
-        *found.rejected,
-        *rejected,
-        *parameters.other_quantized_operators(graph),
-        *parameters.quantizers_in_bodies(graph),
-    ]
+    rejected = [*found.rejected, *rejected, *parameters.unusable_operators(graph)]
     if rejected:
         raise parameters.refusal(rejected, found.approximated)
     if not found.steps and not weights and not settings.float_model:
@@ -59,16 +54,7 @@ def strip(network: Network, settings: Settings) -> None:
             "Give the float model, or translate this one without --keep_model.",
         )
     mixed = _mixed_readers(graph, found)
-    # what may share nodes with others is replaced when all are computed
-    baked: list[tuple[BakedConstant, str]] = []
-    for item in weights:
-        result = Bakery(graph, constants, item, settings.missing_zero_point).bake(settings.weights)
-        baked.append((result, _replace_constant(graph, item, result.weight) if _alone(graph, constants, item) else ""))
-    for item, (result, name) in zip(weights, baked):
-        name = name or _replace_constant(graph, item, result.weight)
-        if item.kind == "weight":
-            _report_weight(item, result, diagnostics, settings.calibration_type == "max")
-            network.trained[name] = TrainedWeight(result.codes, item.node, item.params.per_channel, result.saturated)
+    _bake(network, constants, weights, settings)
     stripper = Stripper(network)
     settled, series = steps.in_series(graph, found.steps)
     stripper.apply(settled)
@@ -93,6 +79,20 @@ def strip(network: Network, settings: Settings) -> None:
                 node=node.name,
                 tensor=node.outputs[0],
             )
+
+
+def _bake(network: Network, constants: Constants, weights: list[QuantizedConstant], settings: Settings) -> None:
+    graph = network.graph
+    # what may share nodes with others is replaced when all are computed
+    baked: list[tuple[BakedConstant, str]] = []
+    for item in weights:
+        result = Bakery(graph, constants, item, settings.missing_zero_point).bake(settings.weights)
+        baked.append((result, _replace_constant(graph, item, result.weight) if _alone(graph, constants, item) else ""))
+    for item, (result, name) in zip(weights, baked):
+        name = name or _replace_constant(graph, item, result.weight)
+        if item.kind == "weight":
+            _report_weight(item, result, network.diagnostics, settings.calibration_type == "max")
+            network.trained[name] = TrainedWeight(result.codes, item.node, item.params.per_channel, result.saturated)
 
 
 def _report_approximated(found: list[parameters.Approximated], stripper: Stripper, diagnostics: Diagnostics) -> None:
@@ -275,13 +275,7 @@ class Stripper:
         return not (clamp == (0, None) and is_non_negative(self.graph, source))
 
     def _clamp(
-        self,
-        source: str,
-        clamp: steps.Bounds,
-        scale: float,
-        quantizer: Node,
-        real: np.dtype,
-        origin: Origin,
+        self, source: str, clamp: steps.Bounds, scale: float, quantizer: Node, real: np.dtype, origin: Origin
     ) -> str:
         """Rule Q9: the clamp that the pair did survives as a node behind `source`; equal clamps are shared."""
         key = (source, *clamp)

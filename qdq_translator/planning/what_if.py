@@ -18,10 +18,7 @@ from qdq_translator.targets.precision import LayerPlan, add_macs
 
 
 def what_if_on_dla(
-    now: Decision,
-    decide_with: Callable[[dict[str, Any]], Decision],
-    may_rewrite: bool,
-    may_approximate: bool,
+    now: Decision, decide_with: Callable[[dict[str, Any]], Decision], may_rewrite: bool, may_approximate: bool
 ) -> list[WhatIf]:
     """Single options that gain something, best first, then all together if that gains more.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import median
 from typing import Optional, Sequence, Union
 
 import numpy as np
@@ -144,13 +143,14 @@ def cost_of(approximated: Sequence[Approximated]) -> str:
         return ""
     worst = max(bits, key=lambda tensor: bits[tensor])
     return (
-        f"the smallest symmetric scales of {counted(len(bits), 'asymmetric activation')} cost {median(bits.values()):.2f} bits "
+        f"the smallest symmetric scales of {counted(len(bits), 'asymmetric activation')} cost {np.median([*bits.values()]):.2f} bits "
         f"of resolution (median), {bits[worst]:.2f} at most ('{worst}')"
     )
 
 
-def other_quantized_operators(graph: Graph) -> list[Rejected]:
-    return [
+def unusable_operators(graph: Graph) -> list[Rejected]:
+    """Quantized operators of other forms; then quantizers in the bodies of control flow."""
+    rejected = [
         Rejected(
             f"{node.op_type} {node.label}"
             + (f" of domain '{node.domain}'" if node.domain else "")
@@ -160,17 +160,6 @@ def other_quantized_operators(graph: Graph) -> list[Rejected]:
         for node in graph.nodes
         if _is_refused(node)
     ]
-
-
-def _is_refused(node: Node) -> bool:
-    if node.op_type in operators.QUANTIZERS and node.domain in QUANTIZER_DOMAINS:
-        return False
-    name = node.op_type.lower()
-    return node.op_type in _OTHER_QUANTIZED_OPS or (bool(node.domain) and any(part in name for part in _QUANTIZED))
-
-
-def quantizers_in_bodies(graph: Graph) -> list[Rejected]:
-    rejected = []
     for node in graph.nodes:
         inside = (inner for body in node.subgraphs() for inner in every_node(body.node))
         found = next((inner for inner in inside if inner.op_type in operators.QUANTIZERS), None)
@@ -179,3 +168,10 @@ def quantizers_in_bodies(graph: Graph) -> list[Rejected]:
             hint = "Implicit INT8 does not support control flow; export without If/Loop/Scan around quantized layers."
             rejected.append(Rejected(what, hint))
     return rejected
+
+
+def _is_refused(node: Node) -> bool:
+    if node.op_type in operators.QUANTIZERS and node.domain in QUANTIZER_DOMAINS:
+        return False
+    name = node.op_type.lower()
+    return node.op_type in _OTHER_QUANTIZED_OPS or (bool(node.domain) and any(part in name for part in _QUANTIZED))

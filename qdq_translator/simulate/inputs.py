@@ -254,10 +254,7 @@ def given_samples(
 
 @_can_be_reopened
 def load_samples(
-    path: Place,
-    specs: Sequence[InputSpec],
-    count: Optional[int],
-    images: ImageOptions = ImageOptions(),
+    path: Place, specs: Sequence[InputSpec], count: Optional[int], images: ImageOptions = ImageOptions()
 ) -> Samples:
     """Raises UserError that describes the model's inputs, for wrong names, shapes and types."""
     if not path.exists():

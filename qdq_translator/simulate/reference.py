@@ -106,12 +106,7 @@ def _pass_on(graph: Graph, node: Node, clamps: bool) -> None:
 
 
 def apart(
-    reference: onnx.ModelProto,
-    ends: CodedEnds,
-    other: onnx.ModelProto,
-    samples: Samples,
-    runs: int,
-    where: Evaluation,
+    reference: onnx.ModelProto, ends: CodedEnds, other: onnx.ModelProto, samples: Samples, runs: int, where: Evaluation
 ) -> dict[str, SlicedComparison]:
     """Output that both have -> comparison of two networks on the first runs. ends: of the reference."""
     given, pair = {value.name for value in reference.graph.output}, (EXPLICIT, SIMULATED)

@@ -247,10 +247,7 @@ _NOT_PROVED = "its rewrite could not be proved to be the same function"
 
 
 def _earned(
-    model: Model,
-    settings: Settings,
-    diagnostics: Diagnostics,
-    where: Evaluation = HERE,
+    model: Model, settings: Settings, diagnostics: Diagnostics, where: Evaluation = HERE
 ) -> tuple[Network, Source, str]:
     """As `_read`, without the rewrites that lose too much precision (rule F12) or make the network slower by the
     estimate (rule R1). A Clip whose bounds the calibration data do not reach is removed instead of rewritten (rule

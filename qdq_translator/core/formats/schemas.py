@@ -13,11 +13,8 @@ from typing import Any, NoReturn, Optional
 
 from qdq_translator.core.disk import read_text
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.formats.engine_rows import Engine
 from qdq_translator.core.formats.report_rows import CacheVersion, DiagnosticRow, Origin, Part, Report
 from qdq_translator.core.formats.rows import COUNT, NUMBER, TEXT, Schema, maybe, schema_of
-from qdq_translator.core.formats.tune_rows import Tuning
-from qdq_translator.core.formats.verify_rows import Verification
 
 _OBJECT: Schema = {"type": "object"}
 
@@ -90,18 +87,24 @@ def config_schema() -> Schema:
 @functools.lru_cache(maxsize=None)
 def tuning_schema() -> Schema:
     """NAME_tune.json."""
+    from qdq_translator.core.formats.tune_rows import Tuning
+
     return schema_of(Tuning)
 
 
 @functools.lru_cache(maxsize=None)
 def board_schema() -> Schema:
     """NAME_board.json, that `ingest` writes."""
+    from qdq_translator.core.formats.engine_rows import Engine
+
     return _record({"kind": _one_of("qdq-translator board")}, {"engine": schema_of(Engine)})
 
 
 @functools.lru_cache(maxsize=None)
 def results_schema() -> Schema:
     """What `verify --save` writes."""
+    from qdq_translator.core.formats.verify_rows import Verification
+
     results = schema_of(Verification)
     for name in ("model", "simulation", "verdict", "metric", "per_layer"):  # earlier versions had fewer of their keys
         del results["properties"][name]["required"]

@@ -65,6 +65,19 @@ def _missing(plan: list[LayerPlan], context: Context) -> dict[str, None]:
     return dict.fromkeys(t for t in missing if t not in graph.outputs or graph.consumer_count(t))
 
 
+def _waiting(plan: list[LayerPlan], root_of: dict[str, str]) -> tuple[dict[str, list[LayerPlan]], ...]:
+    """Root -> layers that need only its scale, and root -> layers that need more."""
+    alone: dict[str, list[LayerPlan]] = {root: [] for root in root_of.values()}
+    shared: dict[str, list[LayerPlan]] = {root: [] for root in root_of.values()}
+    for layer in plan:
+        roots = dict.fromkeys(root_of[t] for t in layer.missing if t in root_of and layer.avoidable)
+        # a layer that makes an unquantized graph output stays in higher precision whatever its inputs get (rule S2)
+        gains = len(roots) == 1 and all(t in root_of for t in layer.missing)
+        for root in roots:
+            (alone if gains else shared)[root].append(layer)
+    return alone, shared
+
+
 def _describe(
     context: Context,
     plan: list[LayerPlan],
@@ -80,16 +93,7 @@ def _describe(
     for tensor, root in root_of.items():
         if tensor != root:
             follows[root].append(tensor)
-    alone: dict[str, list[LayerPlan]] = {root: [] for root in follows}
-    shared: dict[str, list[LayerPlan]] = {root: [] for root in follows}
-    for layer in plan:
-        if not layer.avoidable:
-            continue
-        roots = dict.fromkeys(root_of[t] for t in layer.missing if t in root_of)
-        # a layer that makes an unquantized graph output stays in higher precision whatever its inputs get (rule S2)
-        gains = len(roots) == 1 and all(t in root_of for t in layer.missing)
-        for root in roots:
-            (alone if gains else shared)[root].append(layer)
+    alone, shared = _waiting(plan, root_of)
     causes = []
     position = {name: index for index, name in enumerate(graph.tensors())}
     for root in sorted(follows, key=lambda root: position.get(root, len(position))):

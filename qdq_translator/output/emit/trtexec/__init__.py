@@ -21,13 +21,7 @@ from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
 from qdq_translator.core.formats.layer_precisions import format_layer_precisions
 from qdq_translator.core.words import by_x, dotted
 from qdq_translator.output.emit.trtexec.checks import Settings, prepare_network, shell_command
-from qdq_translator.output.emit.trtexec.request import (
-    PARSER_FLAGS,
-    BuildRequest,
-    Network,
-    Version,
-    engine_paths,
-)
+from qdq_translator.output.emit.trtexec.request import PARSER_FLAGS, BuildRequest, Network, Version, engine_paths
 
 ARGUMENT_LIMIT = 131071
 """Bytes of one program argument that Linux takes, option name included (fact 3.17)."""

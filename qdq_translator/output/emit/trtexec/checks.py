@@ -92,18 +92,7 @@ def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Ve
             f"trtexec's grammar cannot express the input name {inexpressible[0]!r} in a list of shapes.",
             "Rename the input, or use 'qdq-translator build'.",
         )
-    return Settings(
-        files,
-        request,
-        version,
-        network,
-        cache,
-        layers,
-        formats["input"],
-        formats["output"],
-        shapes,
-        notes,
-    )
+    return Settings(files, request, version, network, cache, layers, formats["input"], formats["output"], shapes, notes)
 
 
 def prepare_network(model: Path, request: BuildRequest, version: Version) -> Settings:

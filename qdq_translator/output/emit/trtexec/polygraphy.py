@@ -36,26 +36,25 @@ def polygraphy_arguments(settings: Settings) -> list[str]:
     if settings.layers:
         words += ["--precision-constraints", request.constraints, "--layer-precisions"]
         words += [f"{name}:{_POLYGRAPHY_TYPES.get(p, p)}" for name, p in settings.layers.items()]
-    formats = {
+    entries = {
         **per_tensor(settings.input_formats, dict.fromkeys(settings.network.inputs, ())),
         **per_tensor(settings.output_formats, dict.fromkeys(settings.network.outputs, ())),
     }
+    formats = {name: entry.split(":") for name, entry in entries.items()}
     if formats:
-        words.append("--tensor-dtypes")
-        words += [f"{n}:{_POLYGRAPHY_TYPES.get(f.split(':')[0], f.split(':')[0])}" for n, f in formats.items()]
-        words.append("--tensor-formats")
-        words += [f"{n}:[{','.join(_enum_format(k) for k in f.split(':')[1].split('+'))}]" for n, f in formats.items()]
+        words += ["--tensor-dtypes", *(f"{n}:{_POLYGRAPHY_TYPES.get(kind, kind)}" for n, (kind, _) in formats.items())]
+        linear = {n: ["linear" if k == "chw" else k for k in given.split("+")] for n, (_, given) in formats.items()}
+        words += ["--tensor-formats", *(f"{n}:[{','.join(keys)}]" for n, keys in linear.items())]
     for index, flag in enumerate(("--trt-min-shapes", "--trt-opt-shapes", "--trt-max-shapes")):
         if settings.shapes:
             words.append(flag)
             words += [f"{n}:[{','.join(map(str, triple[index]))}]" for n, triple in settings.shapes.items()]
     if request.pools:
         words += ["--pool-limit", *(f"{POOLS[n]}:{int(mib * (1 << 20))}" for n, mib in request.pools.items())]
-    for value, *flags in (
-        (request.builder_optimization_level, "--builder-optimization-level"),
-        (request.timing_cache, "--load-timing-cache", "--save-timing-cache"),
-    ):
-        words += [word for flag in flags for word in (flag, str(value)) if value not in (None, "")]
+    if request.builder_optimization_level is not None:
+        words += ["--builder-optimization-level", str(request.builder_optimization_level)]
+    if request.timing_cache:
+        words += ["--load-timing-cache", request.timing_cache, "--save-timing-cache", request.timing_cache]
     words += ["--profiling-verbosity", "detailed"]
     if request.verbose:
         words.append("--verbose")
@@ -91,10 +90,6 @@ def comparison_commands(settings: Settings, explicit: str) -> list[list[str]]:
     second += ["--load-outputs", files["explicit_outputs"], "--save-outputs", files["engine_outputs"]]
     second += ["--compare", "cosine_similarity", "--cosine-similarity-threshold", str(LEAST_COSINE)]
     return [first, second]
-
-
-def _enum_format(key: str) -> str:
-    return "linear" if key == "chw" else key
 
 
 def polygraphy_command(words: Sequence[str]) -> str:
