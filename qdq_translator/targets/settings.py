@@ -133,19 +133,12 @@ def _calibration(options: TranslateOptions) -> Optional[Calibration]:
             raise UsageError("--equalize needs inputs.", "Give them with --calibrate.")
         return None
     worst = re.fullmatch(r"worst:(\d+)", named[0]) if len(named) == 1 else None
-    return Calibration(
-        options.calibrate,
-        options.calibrate_samples,
-        options.image_mean,
-        options.image_std,
-        options.layout,
-        method,
-        own,
-        options.calibrate_outputs,
-        options.ignore_nonfinite,
-        int(worst[1]) if worst else tuple(named),
-        options.equalize,
-    )
+    recalibrate = int(worst[1]) if worst else tuple(named)
+    same = {
+        name: getattr(options, name) for name in ("image_mean", "image_std", "layout", "ignore_nonfinite", "equalize")
+    }
+    data, samples, outputs = options.calibrate, options.calibrate_samples, options.calibrate_outputs
+    return Calibration(data, samples, method=method, own=own, outputs=outputs, recalibrate=recalibrate, **same)
 
 
 def _rewrites(options: TranslateOptions) -> str:

@@ -24,6 +24,7 @@ from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.rules import MARKERS, SAME_VALUE
+from qdq_translator.core.words import counted
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import COMPARISONS, ELEMENTWISE, POOLING, SIGMOIDS, Unions
 from qdq_translator.scales.inference.context import Context
@@ -232,7 +233,7 @@ def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostic
         lost = f"'{worst.worst}' {verb} most: {_bits(worst)}"
         where: dict[str, Any] = {"tensor": worst.worst, "node": worst.nodes[0]}
         where["data"] = {"ranges": [plain(r.row()) for r in sets]}
-        many = "1 set" if len(sets) == 1 else f"{len(sets)} sets"
+        many = counted(len(sets), "set")
         if worst.raised:
             made = f"{many} of tensors ({tensors} in all) were raised to one scale each, as the DLA requires; {lost}."
             diagnostics.info(RULE, made, **where)
