@@ -20,6 +20,7 @@ from qdq_translator import TranslateOptions
 from qdq_translator.cli import main
 from qdq_translator.core import workers
 from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.progress import silent
 from qdq_translator.core.workers.local import MOST_DEATHS, Processes
 from qdq_translator.core.workers.work import InProcess, Work, pack, shards, unpack
@@ -192,11 +193,12 @@ def _everything(where: Evaluation, translated: Path, folder: Path) -> dict[str, 
     files = translate(MODEL, calibrating, where=where).save(folder)
     search = TuneOptions(model=str(MODEL), data=str(DATA), max_drop=0.0, samples=40, evaluations=4, **board)
     found = tune(dataclasses.replace(search, output_dir=str(folder)), where, silent)
-    assert found.results["evaluations"] > 3
-    del verified["sensitivity"]["seconds"], found.results["seconds"], found.results["command"]
+    assert found.results.evaluations > 3
+    del verified["sensitivity"]["seconds"]
+    tuning = dataclasses.replace(found.results, seconds=0.0, command="")
     return {
         "verify": json.dumps(verified).encode(),
-        "tune": json.dumps(found.results).encode() + found.translation.cache.to_text().encode(),
+        "tune": json.dumps(plain(tuning)).encode() + found.translation.cache.to_text().encode(),
         **{path.name: path.read_bytes() for path in files if path.exists()},
     }
 
