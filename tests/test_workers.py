@@ -7,10 +7,9 @@ import dataclasses
 import json
 import os
 import shutil
-import signal
 import time
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -23,7 +22,7 @@ from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.progress import silent
 from qdq_translator.core.workers.local import MOST_DEATHS, Processes
-from qdq_translator.core.workers.work import InProcess, Work, pack, shards, unpack
+from qdq_translator.core.workers.work import InProcess, pack, shards, unpack
 from qdq_translator.core.workflow_options import TuneOptions, VerifyOptions
 from qdq_translator.simulate.evaluation import Evaluation, evaluation
 from qdq_translator.simulate.inputs import InputSpec, Samples, load_samples
@@ -32,47 +31,12 @@ from qdq_translator.workflows.tune.run import tune
 from qdq_translator.workflows.verification import verify
 from tests.dask_cluster import connected, dask_cluster, free_port
 from tests.small_models import model
+from tests.works import Floats, Heavy, Refusing, Sum
 
 pytest.importorskip("onnxruntime")
 PACKAGE = Path(workers.__file__).parents[2]
 MODEL, DATA = PACKAGE / "models" / "digits_resnet_qat.onnx", PACKAGE / "models" / "digits_samples.npz"
 SPEC = InputSpec("x", (1, 4), np.dtype(np.float32))
-
-
-class Floats(Work):
-    """A sum that depends on the order of its parts, and who computed them. die: the run at which a worker ends itself, once
-    for each line that `deaths` may still get."""
-
-    def __init__(self, die: int = -1, deaths: str = "", times: int = 0) -> None:
-        self.die, self.deaths, self.times = die, deaths, times
-
-    def open(self) -> Callable[[int], Any]:
-        def part(run: int) -> tuple[float, set[int], int]:
-            if run == self.die:
-                file = Path(self.deaths)
-                if len(file.read_text().splitlines()) < self.times:
-                    with file.open("a") as written:
-                        written.write("dead\n")
-                    os.kill(os.getpid(), signal.SIGKILL)
-            return float(np.random.default_rng(run).normal() * 10.0 ** (run % 17)), {os.getpid()}, 1
-
-        return part
-
-    def merge(self, total: Any, part: Any) -> Any:
-        return total[0] + part[0], total[1] | part[1], total[2] + part[2]
-
-
-class Refusing(Work):
-    def open(self) -> Callable[[int], Any]:
-        def part(run: int) -> int:
-            if run in (40, 90):
-                raise UserError(f"Run {run} is bad.", "Mend it.")
-            return run
-
-        return part
-
-    def merge(self, total: int, part: int) -> int:
-        return total + part
 
 
 def test_shards_depend_on_the_number_of_runs_alone() -> None:
@@ -123,17 +87,6 @@ def test_the_first_error_in_the_order_of_the_data_is_told() -> None:
 def _samples(path: Path, count: int = 40) -> Samples:
     np.savez(path, x=np.random.default_rng(0).normal(size=(count, 4)).astype(np.float32))
     return load_samples(path, [SPEC], None)
-
-
-class Sum(Work):
-    def __init__(self, samples: Samples) -> None:
-        self.samples = samples
-
-    def open(self) -> Callable[[int], float]:
-        return lambda run: float(self.samples.feed(run)["x"].sum())
-
-    def merge(self, total: float, part: float) -> float:
-        return total + part
 
 
 def test_data_that_change_under_way_are_refused(tmp_path: Path) -> None:
@@ -252,19 +205,6 @@ def test_equal_models_have_one_digest_and_other_weights_another() -> None:
 
 
 # -------------------------------------------------------------------- a Dask cluster
-
-
-class Heavy(Work):
-    """The sum of its weights, for every run."""
-
-    def __init__(self, *weights: np.ndarray) -> None:
-        self.weights = weights
-
-    def open(self) -> Callable[[int], float]:
-        return lambda run: float(run * sum(values.astype(np.float64).sum() for values in self.weights))
-
-    def merge(self, total: float, part: float) -> float:
-        return total + part
 
 
 def test_only_what_changed_is_sent_to_a_cluster() -> None:
