@@ -15,7 +15,7 @@ import dataclasses
 import math
 import re
 import sys
-import time
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Optional
@@ -23,6 +23,7 @@ from typing import Optional
 import numpy as np
 import onnx
 
+from benchmarks import measure
 from benchmarks.full_networks import NETWORKS
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.located import EXAMPLE_MODEL
@@ -258,19 +259,25 @@ def zoo_table(folder: Path) -> str:
     return f"{rows}\n{same}{limits_in(done)}"
 
 
+PROVED = ("mobilenet_v2", "yolov8n", "yolov5s", "resnet50", "deeplabv3_resnet50", "pspnet")
+
+
 def prove_table(folder: Path) -> str:
-    """What --prove costs for networks of full size, in processor time."""
-    rows = "| network | rewrites | seconds without --prove | with it |\n| --- | ---: | ---: | ---: |\n"
-    for stem, network in NETWORKS.items():
+    """What `--preset dla` and its proof take, in processes of their own: processor time, and peak memory against `onnx.load` + `onnx.save`."""
+    rows = (
+        "| network | file, MiB | load + save, MiB | --preset dla: seconds | memory, times load + save | with --prove: seconds "
+        "| memory, times load + save |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+    )
+    for stem in PROVED:
         path = folder / f"{stem}__ort.onnx"
-        if not path.exists():
-            continue
-        seconds = []
-        for prove in (False, True):
-            begin = time.process_time()
-            done = translate(path, dataclasses.replace(OPTIONS, dla_rewrites=True, dla_output="4d", prove=prove))
-            seconds.append(time.process_time() - begin)
-        rows += f"| {network.title} | {len(done.rewrites.applied)} | {seconds[0]:.1f} | {seconds[1]:.1f} |\n"
+        with tempfile.TemporaryDirectory() as made:
+            flags = (["--preset", "dla"], ["--preset", "dla", "--prove"])
+            commands = [measure.load_and_save(path, Path(made) / "saved.onnx")]
+            commands += [measure.translate(path, Path(made), *own) for own in flags]
+            yardstick, *runs = measure.once(commands)
+        cells = [f"{run.cpu:.1f} | {run.peak / yardstick.peak:.1f} ({run.peak / 2**20:.0f} MiB)" for run in runs]
+        size = path.stat().st_size / 2**20
+        rows += f"| {NETWORKS[stem].title} | {size:.0f} | {yardstick.peak / 2**20:.0f} | {' | '.join(cells)} |\n"
         print(rows.splitlines()[-1], flush=True)
     return rows
 
@@ -283,7 +290,7 @@ def page(text: str, part: str, content: str) -> str:
 
 def rows_lost(part: str, content: str) -> list[str]:
     """Networks of a table on the page that the new table does not have."""
-    if part not in ("full", "table", "prove"):
+    if part not in ("full", "table"):
         return []
     found = re.search(rf"<!-- {part} -->\n(.*?)<!-- end of {part} -->", PAGE.read_text(encoding="utf-8"), re.S)
     before, now = (re.findall(r"^\| ([^|-][^|]*) \|", text, re.M) for text in (found[1] if found else "", content))

@@ -34,6 +34,11 @@ def middle(commands: list[list[str]], repeats: int, before: Callable[[], None]) 
     return _in_turns(commands, repeats, median, before)
 
 
+def once(commands: list[list[str]]) -> list[Run]:
+    """One run of each, where memory counts and time only roughly."""
+    return [_once(argv) for argv in commands]
+
+
 def _in_turns(
     commands: list[list[str]], repeats: int, of: Callable[[list[float]], float], before: Callable[[], None]
 ) -> list[Run]:

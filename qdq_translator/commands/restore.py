@@ -36,7 +36,8 @@ class Options:
 
 def run(options: Options) -> int:
     """Write the model; unusable cache entries are reported on stderr."""
-    from qdq_translator.ir.io import load_model, write_model
+    from qdq_translator.ir.graph import Graph
+    from qdq_translator.ir.io import load_model, write_graph
     from qdq_translator.qdq import restore as made
 
     model, source = load_model(options.input_model)
@@ -49,7 +50,9 @@ def run(options: Options) -> int:
     read = [Path(p) for p in (options.input_model, options.cache, options.layer_arg) if p]
     refuse_overwriting([output, output.with_name(f"{output.name}.data")], read)
     with appear_together(output.parent) as scratch:
-        write_model(restored.model, scratch / output.name, f"{output.name}.data", source.external_data)
+        write_graph(
+            Graph.from_model(restored.model), scratch / output.name, f"{output.name}.data", source.external_data
+        )
     kinds = (made.UNKNOWN, made.UNUSABLE, made.NOT_FLOAT, made.UNARY, made.STAYS_FLOAT)
     left_out = {kind: restored.all(kind) for kind in kinds}
     left_out["unreadable"] = [line for _, line in cache.unreadable]

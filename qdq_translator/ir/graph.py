@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from typing import Any, Iterable, Iterator, Mapping, Optional
+from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Tuple
 
 import numpy as np
 import onnx
@@ -137,6 +137,10 @@ class Node:
         return f"<{self.op_type} {self.name!r} {self.inputs} -> {self.outputs}>"
 
 
+Picture = Tuple[onnx.ModelProto, Dict[str, Initializer]]
+"""A model, and the initializers that it lacks or has without values."""
+
+
 class Graph:
     """See the module. Made with `Graph.from_model`, written with `to_model`."""
 
@@ -208,6 +212,21 @@ class Graph:
                 raise ModelError(f"Graph output '{name}' is not produced by any node.", "The file is damaged or cut.")
         return graph
 
+    @classmethod
+    def from_picture(cls, picture: Picture) -> Graph:
+        """A graph of its own, which shares the values of weights."""
+        copy, weights = onnx.ModelProto(), picture[1]
+        copy.CopyFrom(picture[0])
+        there = {tensor.name for tensor in copy.graph.initializer}
+        copy.graph.initializer.extend(onnx.TensorProto(name=name) for name in weights if name not in there)
+        graph = cls.from_model(copy)
+        graph.initializers.update(weights)
+        return graph
+
+    def picture(self) -> Picture:
+        """The graph as it is, without copies of weights."""
+        return self.to_model(initializers=()), dict(self.initializers)
+
     def to_model(self, initializers: Optional[Iterable[Initializer]] = None) -> onnx.ModelProto:
         """A new ModelProto with copies of everything. `initializers`: used in place of the graph's own, to save their copies."""
         model = onnx.ModelProto(ir_version=self.ir_version, producer_name=PRODUCER_NAME)
@@ -239,8 +258,8 @@ class Graph:
         name: str,
         inputs: Iterable[onnx.ValueInfoProto] = (),
         outputs: Iterable[onnx.ValueInfoProto] = (),
-    ) -> onnx.ModelProto:
-        """Some of the nodes, with the initializers that they read, as a model of its own."""
+    ) -> Picture:
+        """Some of the nodes as a model of its own, and the `Weight`s that they read; it has the other initializers."""
         model = onnx.ModelProto(ir_version=self.ir_version, producer_name=PRODUCER_NAME)
         for domain, version in self.opsets.items():
             model.opset_import.add(domain=domain, version=version)
@@ -248,10 +267,11 @@ class Graph:
         proto.name = name
         proto.node.extend(node.to_proto() for node in nodes)
         read = dict.fromkeys(name for node in nodes for name in node.reads())
-        proto.initializer.extend(to_message(self.initializers[n]) for n in read if n in self.initializers)
+        tensors = {n: self.initializers[n] for n in read if n in self.initializers}
+        proto.initializer.extend(t for t in tensors.values() if not isinstance(t, Weight))
         proto.input.extend(inputs)
         proto.output.extend(outputs)
-        return model
+        return model, {n: t for n, t in tensors.items() if isinstance(t, Weight)}
 
     # ---------------------------------------------------------------- nodes
 

@@ -92,6 +92,23 @@ def open_model(path: Union[str, Path]) -> Opened:
     return Opened(model, weights, source)
 
 
+def open_graph(path: Path) -> tuple[Graph, Source]:
+    """The same as a graph."""
+    model, weights, source = open_model(path)
+    graph = Graph.from_model(model)
+    graph.initializers.update(weights)
+    return graph, source
+
+
+def source_of(path: Path, external: bool) -> Source:
+    """Of a file that is not read into memory. external: whether its weights are in another one."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(2**20), b""):
+            digest.update(block)
+    return Source(path.name, digest.hexdigest(), external)
+
+
 def _read(path: Path) -> memoryview:
     """The whole file, in an array: NumPy asks the system for large pages, which come several times faster."""
     if path.is_dir():
@@ -331,11 +348,6 @@ def _heads(tensors: Iterable[Initializer]) -> tuple[list[bytes], int]:
         heads.append(_INITIALIZER_TAG + varint(len(head) + size) + head)
         length += len(heads[-1]) + size
     return heads, length
-
-
-def write_model(model: onnx.ModelProto, path: Path, data_name: str, external: bool) -> None:
-    """The same for a ModelProto, which must not be used afterwards."""
-    write_graph(Graph.from_model(model), path, data_name, external)
 
 
 _GRAPH_TAG = tag_of(onnx.ModelProto, "graph")

@@ -63,7 +63,15 @@ class Weight:
     def array(self) -> np.ndarray:
         """The values. Do not write to them."""
         values = self.values
-        return values(ALL) if callable(values) else values
+        if not callable(values):
+            return values
+        blocks = [*row_blocks(self.dims)] if self.by_rows else [ALL]
+        if len(blocks) == 1:
+            return values(ALL)
+        made = np.empty(tuple(self.dims), self.dtype)
+        for rows in blocks:
+            made[rows] = values(rows)
+        return made
 
     def part(self, rows: slice) -> np.ndarray:
         """The same for some rows of the first axis."""
@@ -109,9 +117,32 @@ class Weight:
             name, self.data_type, self.dims, lambda rows: _some(change(self.array(), ALL), rows), by_rows=False
         )
 
+    def remade(self, name: str, change: Callable[[np.ndarray], np.ndarray], rows: int) -> Weight:
+        """The result of `change`, of the same type and any shape; computed on demand if these values are. rows: rows of it that follow
+        from each of these rows alone; 0: every row follows from all of them."""
+        if not callable(self.values):
+            made = np.ascontiguousarray(change(self.values))
+            return Weight(name, self.data_type, made.shape, made)
+        given = (1, *self.dims[1:]) if rows else tuple(self.dims)
+        dims = change(np.broadcast_to(np.int8(0), given)).shape
+        dims = (rows * self.dims[0], *dims[1:]) if rows else dims
+
+        def some(part: slice) -> np.ndarray:
+            if not rows or part == ALL:
+                return np.ascontiguousarray(_some(change(self.array()), part))
+            first, behind, _ = part.indices(dims[0])
+            begin = first // rows
+            return change(self.part(slice(begin, -(-behind // rows))))[first - begin * rows : behind - begin * rows]
+
+        return Weight(name, self.data_type, dims, some, self.by_rows and rows > 0)
+
     def made_later(self, name: str, data_type: int, change: Change) -> Weight:
         """The result of `change` for some rows, of the same shape, computed on demand."""
         return Weight(name, data_type, self.dims, lambda rows: change(self.part(rows), rows), self.by_rows)
+
+    def copy(self) -> Weight:
+        """With the same values, to be renamed."""
+        return Weight(self.name, self.data_type, self.dims, self.values, self.by_rows)
 
     def header(self) -> TensorProto:
         """The tensor without its values."""

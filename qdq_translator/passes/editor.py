@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.types import Dim, TensorTypes
-from qdq_translator.ir.weights import as_weight, weight_of
+from qdq_translator.ir.weights import Weight, as_weight, weight_of
 from qdq_translator.scales.inference.context import DerivedScale
 from qdq_translator.scales.network import Applied, Network
 from qdq_translator.targets.settings import Settings
@@ -100,7 +100,13 @@ class Editor:
         return self.graph.add_initializer(self.graph.unique_name(wanted), np.asarray(values))
 
     def weight(
-        self, node: Node, index: int, wanted: str, change: Callable[[np.ndarray], np.ndarray], factor: float = 1.0
+        self,
+        node: Node,
+        index: int,
+        wanted: str,
+        change: Callable[[np.ndarray], np.ndarray],
+        factor: float = 1.0,
+        rows: int = 0,
     ) -> str:
         """Create an initializer from input `index` of `node`, with its trained quantized values (rule W1).
 
@@ -109,21 +115,30 @@ class Editor:
         """
         old = node.inputs[index]
         alone = not wanted and self.graph.consumer_count(old) == 1 and old not in self.graph.outputs
-        return self.remade(old, old if alone else self.tensor(wanted or f"{old}_{node.name}"), change, factor)
+        return self.remade(old, old if alone else self.tensor(wanted or f"{old}_{node.name}"), change, factor, rows)
 
-    def remade(self, old: str, new: str, change: Callable[[np.ndarray], np.ndarray], factor: float = 1.0) -> str:
-        """Initializer `new` (which may be `old`) with the values of `old`, changed, and its trained codes likewise."""
-        values = self.graph.array(old)
-        assert values is not None
-        changed = np.ascontiguousarray(change(values))
-        if factor != 1.0:
-            changed = (changed * np.float64(factor)).astype(values.dtype)
-        self.graph.add_initializer(new, changed)
+    def remade(
+        self, old: str, new: str, change: Callable[[np.ndarray], np.ndarray], factor: float = 1.0, rows: int = 0
+    ) -> str:
+        """Initializer `new` (which may be `old`) with the values of `old`, changed, and its trained codes likewise. rows: see
+        `Weight.remade`; `change` may be called later, and several times."""
+        given = self.graph.initializers.get(old)
+        weight: Optional[Weight] = given if isinstance(given, Weight) else None
+        if weight is None:
+            values = self.graph.array(old)
+            weight = None if values is None else as_weight(weight_of(old, values))
+            assert weight is not None
+
+        def scaled(values: np.ndarray) -> np.ndarray:
+            changed = change(values)
+            return changed if factor == 1.0 else (changed * np.float64(factor)).astype(values.dtype)
+
+        self.graph.set_initializer(new, weight.remade(new, scaled, rows))
         trained = self.trained.get(old)
         if trained is not None:
             codes = None
-            if trained.codes is not None and tuple(trained.codes.dims) == values.shape:
-                codes = as_weight(weight_of(new, np.ascontiguousarray(change(trained.codes.array()))))
+            if trained.codes is not None and tuple(trained.codes.dims) == tuple(weight.dims):
+                codes = trained.codes.remade(new, change, rows)
             self.trained[new] = dataclasses.replace(trained, codes=codes)
         return new
 

@@ -4,13 +4,14 @@ R1: a rewrite for the DLA stays only if its layers run on the DLA and reduce the
 transitions.
 
 A rewrite is suspected if one of its layers with weights still runs on the GPU, or if its layers are estimated to take
-longer than the most that one GPU layer fewer can save (`FURTHER_REGION`). The network is then planned without the
-rewrite to see if it is faster.
+longer than one GPU layer fewer can save (`FURTHER_REGION`, at an end of the network `END_ON_GPU`). The network is then
+planned without the rewrite to see if it is faster.
 """
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, NamedTuple, Optional, Sequence
+import dataclasses
+from typing import Callable, Dict, Iterator, NamedTuple, Optional, Sequence
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.words import counted, milliseconds
@@ -20,11 +21,11 @@ from qdq_translator.planning.steps import left_out
 from qdq_translator.scales.inference import Context, infer_scales
 from qdq_translator.scales.network import Applied, Network
 from qdq_translator.scales.table import ASSUMED, Origin
-from qdq_translator.targets.cost.estimate import FURTHER_REGION, work_of
+from qdq_translator.targets.cost.estimate import END_ON_GPU, FURTHER_REGION, work_of
 from qdq_translator.targets.dla.limits import GPU
 from qdq_translator.targets.settings import Settings
 
-_ADD_WORK = frozenset(("D4", "D7", "D11", "D13", "D15", "D17", "D19", "D21", "D23", "D24", "D25", "D27", "D28"))
+_ADD_WORK = frozenset(("D4", "D5", "D7", "D11", "D13", "D15", "D17", "D19", "D21", "D23", "D24", "D25", "D27", "D28"))
 """Rules that make layers for the DLA of others; the rest gives layers that are there another form."""
 
 
@@ -32,25 +33,74 @@ Found = Dict[str, Dict[str, str]]
 """Rule -> node that it took -> what is wrong with the rewrite."""
 
 
-def suspects(network: Network, settings: Settings) -> tuple[Found, Found]:
-    """Rewrites that lose too much precision (rule F12), and those that may make the network slower."""
-    lossy: Found = {}
-    if settings.calibration is None and not settings.assume_scales:
-        context, rewrites = context_of(network, network.scales.fork(), settings), rewrites_of(network, settings)
-        lossy = left_out(context, rewrites.applied, lambda: infer_scales(context, Diagnostics()))
+def too_lossy(network: Network, settings: Settings) -> Found:
+    """Rewrites that lose too much precision (rule F12)."""
+    if settings.calibration is not None or settings.assume_scales:
+        return {}
+    context, rewrites = context_of(network, network.scales.fork(), settings), rewrites_of(network, settings)
+    return left_out(context, rewrites.applied, lambda: infer_scales(context, Diagnostics()))
+
+
+def faster(
+    network: Network,
+    settings: Settings,
+    said: Diagnostics,
+    lossy: Found,
+    read: Callable[[Settings, Diagnostics], Network],
+) -> tuple[Network, Settings, Diagnostics]:
+    """Rule R1: the fastest network found, its settings and messages. First without rewrites whose layers take longer than a region of
+    the DLA costs, then than one end of the network does, together and a rule at a time; if any was suspected, finally without all.
+    lossy: left out already. read: the network as given, again."""
+    left: Found = {}
+    first = best = None  # type: Optional[Outcome]
+    for most in (FURTHER_REGION, END_ON_GPU, 0.0):
+        slow = _slow(network, settings, most) if most else _all(network) if first is not None else {}
+        if not slow:
+            continue
+        best = best or outcome(network, settings)
+        first = first or best
+        base = left
+        trials = [slow, *({rule: slow[rule]} for rule in slow if len(slow) > 1 and most)]
+        for found in trials:
+            own, out = Diagnostics(), together(base, found)
+            without = dataclasses.replace(settings, refuted=together(lossy, out))
+            other = read(without, own)
+            time, more = outcome(other, without), _slow(other, without, most) if most and found is slow else {}
+            if more:  # another rule takes what this one leaves
+                trials.append(together(slow, more))
+            if time.total is not None and (time.total < best.least or time.total == first.least == best.least):
+                report_left_out(lossy, own)
+                report_left_out(out, own, (first, time))
+                network, settings, said, best, left = other, without, own, time, out
+    return network, settings, said
+
+
+def _all(network: Network) -> Found:
+    found: Found = {}
+    for applied in network.applied:
+        if applied.rule.startswith("D"):
+            found.setdefault(applied.rule, {}).update(dict.fromkeys((name for name, _ in applied.before), _FASTER))
+    return found
+
+
+_FASTER = "the network without them is estimated faster"
+
+
+def _slow(network: Network, settings: Settings, most: float) -> Found:
+    """Rewrites whose layers take longer than so many milliseconds, or are on the GPU."""
     heavy = list(_heavy(network, settings))
     decision = _planned(network, settings) if heavy else None
     if decision is None or decision.dla is None or decision.costs is None:
-        return lossy, {}
+        return {}
     rows = {row.name: (row.verdict, cost) for row, cost in zip(decision.dla.layers, decision.costs.layers)}
     found: Found = {}
     for applied in heavy:
         made = [(node, *rows[node.name]) for node, _ in applied.after if node.name in rows]
         time = sum(cost.milliseconds or 0.0 for _, _, cost in made if cost is not None)
-        if time > FURTHER_REGION or any(verdict == GPU and node.is_op(*WEIGHTED) for node, verdict, _ in made):
-            why = f"its layers are estimated at {milliseconds(time)}, and the network without them is estimated faster"
+        if time > most or any(verdict == GPU and node.is_op(*WEIGHTED) for node, verdict, _ in made):
+            why = f"its layers are estimated at {milliseconds(time)}, and {_FASTER}"
             found.setdefault(applied.rule, {}).update(dict.fromkeys(_taken(network.applied, applied), why))
-    return lossy, found
+    return found
 
 
 def _taken(steps: Sequence[Applied], last: Applied) -> set[str]:
@@ -71,7 +121,7 @@ def _heavy(network: Network, settings: Settings) -> Iterator[Applied]:
             made = [node for node, _ in applied.after if id(node) in alive]
             works = [work for node in made for work in work_of(node, graph, network.types) or ()]
             times = (model.estimate(work, fp16=True).milliseconds for work in works)
-            if any(node.is_op(*WEIGHTED) for node in made) or sum(times) > FURTHER_REGION:
+            if any(node.is_op(*WEIGHTED) for node in made) or sum(times) > END_ON_GPU:
                 yield applied
 
 

@@ -9,21 +9,17 @@ verdicts, weight checks) gets the parts that it needs, not this object.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
-
-from onnx import ModelProto
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.core.words import others
-from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.graph import Graph, Node, Picture
 from qdq_translator.ir.operators import VIEWS
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.ir.weights import Initializer, Weight
+from qdq_translator.ir.weights import Weight
 from qdq_translator.scales.inference.context import DerivedScale
 from qdq_translator.scales.table import ScaleTable
-
-Picture = Tuple[ModelProto, Dict[str, Initializer]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -158,7 +158,7 @@ class Comparing(Work):
             for a, b in self.pairs:
                 rows[a, b] = {name: SlicedComparison(samples.batch) for name in self.names}
                 for name, row in rows[a, b].items():
-                    _add(row, values[a][name], values[b][name], name, a, b)
+                    compare(row, values[a][name], values[b][name], name, a, b)
             return _Compared(rows, self._right(run, values), [values] if self.keep else [])
 
         return compared
@@ -185,7 +185,8 @@ class Comparing(Work):
         return total
 
 
-def _add(row: Comparison, a: np.ndarray, b: np.ndarray, name: str, stage_a: str, stage_b: str) -> None:
+def compare(row: Comparison, a: np.ndarray, b: np.ndarray, name: str, stage_a: str, stage_b: str) -> None:
+    """Adds an output of two stages to the comparison. Raises UserError for other sizes."""
     if (
         a.shape[:1] == b.shape[:1] or a.ndim != b.ndim
     ) and a.size == b.size:  # rule D16: the same values in more dimensions

@@ -21,6 +21,7 @@ compute, as far as the facts specify (fact 5).
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, Mapping, Optional
 
 import numpy as np
@@ -39,6 +40,7 @@ from qdq_translator.ir.io import load_model
 from qdq_translator.ir.operators import SIGMOIDS, OutputChannels, has_one_scale, output_channels
 from qdq_translator.ir.qparams import INT8_MAX, row_blocks
 from qdq_translator.ir.types import TensorTypes
+from qdq_translator.ir.weights import Initializer, as_weight
 from qdq_translator.passes.cleanup import remove_unused_initializers
 from qdq_translator.passes.dialects import is_unary_marker
 from qdq_translator.planning.placement import Placement, by_device, by_ranges, place
@@ -77,7 +79,7 @@ class SimulationOptions:
 class ImplicitNetwork:
     """A translation as TensorRT would be given it: the stripped model, the cache's scales, the layer argument.
 
-    unary: tensors whose scale is a unary marker. config, report: the JSON files' content, {} if there is none. plan:
+    weights: initializers that the model lacks. unary: tensors whose scale is a unary marker. config, report: the JSON files' content, {} if there is none. plan:
     the planned layers, [] if no report has them; INT8 then follows from scales and layer argument alone.
     """
 
@@ -88,6 +90,11 @@ class ImplicitNetwork:
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     report: dict[str, Any] = dataclasses.field(default_factory=dict)
     plan: list[LayerPlan] = dataclasses.field(default_factory=list)
+    weights: dict[str, Initializer] = dataclasses.field(default_factory=dict)
+
+    def graph(self) -> Graph:
+        """A copy of the model."""
+        return Graph.from_picture((self.model, self.weights))
 
     @classmethod
     def read(cls, files: TranslationFiles) -> ImplicitNetwork:
@@ -110,14 +117,15 @@ class ImplicitNetwork:
         return cls(model, scales, precisions, unary, config, report, plan)
 
     @classmethod
-    def of(cls, translated: Translated) -> ImplicitNetwork:
-        """Of a translation that was not written: the same as `read` makes of its files."""
+    def of(cls, translated: Translated, light: bool = False) -> ImplicitNetwork:
+        """Of a translation that was not written: the same as `read` makes of its files. light: the model without weights."""
         origins = {name: plain(translated.scales[name].origin.row()) for name in translated.tensor_scales}
         unary = frozenset(n for n, o in origins.items() if o["rule"] in MARKERS and translated.tensor_scales[n] == 1.0)
         config = {"scale_origins": origins, "options": effective(translated.options)}
         precisions = dict.fromkeys(translated.fp16_nodes, "fp16")
         scales = dict(translated.tensor_scales)
-        return cls(translated.model, scales, precisions, unary, config, plan=translated.plan)
+        model, weights = translated.graph.picture() if light else (translated.model, {})
+        return cls(model, scales, precisions, unary, config, plan=translated.plan, weights=weights)
 
     @property
     def on_dla(self) -> frozenset[str]:
@@ -156,7 +164,7 @@ def placement_of(
     precisions: Optional[Mapping[str, str]] = None,
 ) -> Placement:
     """What `simulate` rounds by itself. The other arguments save work or replace the layer argument."""
-    graph = graph or Graph.from_model(copy_model(network.model))
+    graph = graph or network.graph()
     asked, plan, unary = network.precisions if precisions is None else precisions, network.plan, network.unary
     scales, planned = by_ranges(plan, network.scales, options.other, unary), by_device(plan, options.other)
     return place(graph, types or TensorTypes(graph), scales, asked, options.fuse, unary=unary, planned=planned)
@@ -172,7 +180,20 @@ def simulate(
 ) -> Simulated:
     """`precisions` replaces the layer argument, `placement` all that follows from scales and layer argument. `types` of
     the network's model avoids inferring them again. unrounded: keep original weights next to the rounded ones."""
-    graph = Graph.from_model(copy_model(network.model))
+    graph, simulated = simulated_graph(network, options, precisions, types, placement, unrounded)
+    return dataclasses.replace(simulated, model=graph.to_model())
+
+
+def simulated_graph(
+    network: ImplicitNetwork,
+    options: SimulationOptions,
+    precisions: Optional[Mapping[str, str]] = None,
+    types: Optional[TensorTypes] = None,
+    placement: Optional[Placement] = None,
+    unrounded: bool = False,
+) -> tuple[Graph, Simulated]:
+    """The graph and the rest, with an empty model."""
+    graph = network.graph()
     types = types or TensorTypes(graph)
     placement = placement or placement_of(network, options, graph, types, precisions)
     builder = _Builder(graph, types, options, placement)
@@ -182,7 +203,7 @@ def simulate(
     builder.widen()
     if not unrounded:
         remove_unused_initializers(graph)
-    return Simulated(graph.to_model(), builder.made, builder.read, placement, builder._wide)
+    return graph, Simulated(onnx.ModelProto(), builder.made, builder.read, placement, builder._wide)
 
 
 def chained(parts: Mapping[str, Simulated], whole: Simulated) -> Simulated:
@@ -240,16 +261,20 @@ class _Builder:
             for index, name in enumerate(list(node.inputs[:2])):
                 if (node.name, index) not in self.placement.weights:
                     continue
-                values = graph.array(name)
-                rank = len(graph.initializers[name].dims)
+                weight = as_weight(graph.initializers[name])
+                rank = 0 if weight is None else len(weight.dims)
                 channels = output_channels(node, index, rank)
-                if values is None or channels is None or values.dtype not in (np.float32, np.float16):
+                if weight is None or channels is None or weight.dtype not in (np.float32, np.float16):
                     continue
                 one = has_one_scale(node, index, rank, self.types.rank(node.inputs[1 - index]))
                 key = (name, None if one else channels)
                 if key not in done:
-                    rounded = rounded_weight(values.astype(np.float32, copy=False), key[1], self.options.rounding)
-                    done[key] = graph.add_initializer(graph.unique_name(f"{name}_int8"), rounded)
+                    done[key] = graph.unique_name(f"{name}_int8")
+                    rounded = functools.partial(rounded_weight, channels=key[1], rounding=self.options.rounding)
+                    if weight.dtype == np.float16:
+                        graph.add_initializer(done[key], rounded(weight.array().astype(np.float32)))
+                    else:
+                        graph.set_initializer(done[key], weight.remade(done[key], rounded, int(key[1] == _ROWS)))
                 graph.set_input(node, index, done[key])
 
     # ---------------------------------------------------------------- float16
@@ -267,11 +292,9 @@ class _Builder:
             for index, name in enumerate(list(node.inputs)):
                 if name in graph.initializers and graph.initializers[name].data_type == TensorProto.FLOAT:
                     if name not in self._constants:
-                        values = graph.array(name)
-                        assert values is not None
-                        with np.errstate(over="ignore"):
-                            half = values.astype(np.float16).astype(np.float32)
-                        self._constants[name] = graph.add_initializer(graph.unique_name(f"{name}_fp16"), half)
+                        half, weight = graph.unique_name(f"{name}_fp16"), as_weight(graph.initializers[name])
+                        assert weight is not None
+                        self._constants[name] = graph.set_initializer(half, weight.remade(half, _through_half, 1))
                     graph.set_input(node, index, self._constants[name])
         return names
 
@@ -459,6 +482,14 @@ class _Builder:
 def noise_of_run(run: int) -> np.ndarray:
     """(1,), int64: the last input of a network with `noise`, by which each run has other noise."""
     return np.array([pow(3, run + 1, NOISE_PERIOD)], np.int64)
+
+
+_ROWS = OutputChannels(0)
+
+
+def _through_half(values: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return values.astype(np.float16).astype(np.float32)
 
 
 def rounded_weight(values: np.ndarray, channels: Optional[OutputChannels], rounding: str) -> np.ndarray:

@@ -10,24 +10,27 @@ from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 import math
 from dataclasses import dataclass
-from typing import Callable, Iterable, Mapping, Optional, Sequence
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import onnx
 
 from qdq_translator.core.errors import MissingDependency, UserError
-from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.graph import Graph, Node, Picture
 from qdq_translator.ir.operators import Unions
-from qdq_translator.ir.types import TensorTypes
+from qdq_translator.ir.types import FLOAT_TYPES, TensorTypes
 from qdq_translator.ir.weights import to_array
 from qdq_translator.planning.translation import Translated
-from qdq_translator.scales.network import Applied, Picture, Stage
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.scales.network import Applied, Stage
+from qdq_translator.simulate.compare import compare
+from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulated_graph
 from qdq_translator.simulate.inputs import Samples, input_specs, random_samples
 from qdq_translator.simulate.metrics import Comparison
-from qdq_translator.simulate.run import Session, value_info
+from qdq_translator.simulate.reference import BRIEF_RUNS, SAME_DB, SAME_HALF_DB, without_rounding
+from qdq_translator.simulate.run import ExplicitNetwork, Session, Sliced, value_info
 
 TOLERANCE = 1e-4
 """Of an output's largest magnitude."""
@@ -53,11 +56,7 @@ class _Side:
     """A network before or after a rule."""
 
     def __init__(self, picture: Picture, shapes: Mapping[str, Sequence[int]]) -> None:
-        model, self.weights = onnx.ModelProto(), picture[1]
-        model.CopyFrom(picture[0])
-        model.graph.initializer.extend(onnx.TensorProto(name=name) for name in self.weights)
-        self.graph = Graph.from_model(model)
-        self.graph.initializers.update(self.weights)
+        self.graph, self.weights = Graph.from_picture(picture), picture[1]
         self._inputs = concrete_sizes(self.graph, shapes)
         self.types = TensorTypes(self.graph, self._inputs)
         self.nodes = {node.to_proto().SerializeToString(): node for node in self.graph.nodes}
@@ -231,72 +230,105 @@ def _compare(
     outputs = [name for name in made if name and _is_read(before, name, inside)]
     if not outputs:
         return ""
-    feeds = _feeds(sides, piece, scales)
-    if isinstance(feeds, str):
-        return feeds
+    shapes = _shapes(sides, piece)
+    if isinstance(shapes, str):
+        return shapes
+    differences = {name: _Difference() for name in outputs}
     try:
-        runs = [_session(side, nodes, outputs, feed) for side, nodes, feed in zip(sides, piece, feeds[0])]
-        want, got = ([run(feed[i]) for feed in feeds] for i, run in enumerate(runs))
+        runs = [_session(side, nodes, outputs, own) for side, nodes, own in zip(sides, piece, shapes)]
+        for number in range(SAMPLES):
+            feeds = _feeds(sides, shapes, scales, number)
+            want, got = (run(feed) for run, feed in zip(runs, feeds))
+            del feeds
+            for name, difference in differences.items():
+                inferred, shape = before.sizes(name), want[name].shape
+                if inferred not in (None, shape):
+                    return f"'{name}' has the shape {list(shape)}, not {list(inferred or ())}"
+                difference.add(want.pop(name), got.pop(name), number < _USUAL)
     except MissingDependency:
         raise
     except UserError as error:
         return error.what.rstrip(".")
-    for name in outputs:
-        inferred, shape = before.sizes(name), want[0][name].shape
-        if inferred not in (None, shape):
-            return f"'{name}' has the shape {list(shape)}, not {list(inferred or ())}"
-        what = _difference(name, [r[name] for r in want], [r[name] for r in got], TOLERANCE + allowed)
-        if what:
-            return what
-    return ""
+    found = (difference.words(name, TOLERANCE + allowed) for name, difference in differences.items())
+    return next(filter(None, found), "")
 
 
 def _is_read(side: _Side, name: str, inside: set[int]) -> bool:
     return name in side.graph.outputs or any(id(reader) not in inside for reader in side.graph.consumers(name))
 
 
-def _difference(name: str, want: Sequence[np.ndarray], got: Sequence[np.ndarray], tolerance: float) -> str:
-    usual = max((float(np.abs(w[np.isfinite(w)]).max(initial=0)) for w in want[:_USUAL]), default=0.0)
-    for one, other in zip(want, got):
-        if one.size != other.size:
-            return f"'{name}' has {other.size} values instead of {one.size}"
-        one, other = one.reshape(-1).astype(np.float64), other.reshape(-1).astype(np.float64)
-        finite = np.isfinite(one)
-        largest = max(usual, float(np.abs(one[finite]).max(initial=0)))
-        both = finite & np.isfinite(other)
-        wrong = float(np.abs(one[both] - other[both]).max(initial=0))
-        if wrong > tolerance * largest:
-            return f"'{name}' differs by {wrong:.3g} where the largest value is {largest:.3g}"
-        if not np.array_equal(one[~finite], other[~finite], equal_nan=True) or not np.isfinite(other[finite]).all():
-            return f"'{name}' is not finite where it was, or is where it was not"
-    return ""
+class _Difference:
+    """Of a tensor before and after a rule, for one input after the other."""
+
+    def __init__(self) -> None:
+        self.usual = 0.0
+        """The largest magnitude for usual inputs."""
+        self.rows: list[tuple[float, float]] = []
+        """Largest difference and largest magnitude for every input."""
+        self.what = ""
+        """The first difference that no magnitude excuses."""
+
+    def add(self, want: np.ndarray, got: np.ndarray, usual: bool) -> None:
+        if want.size != got.size:
+            self.what = self.what or f"has {got.size} values instead of {want.size}"
+            return
+        wrong = largest = 0.0
+        one, other = want.reshape(-1), got.reshape(-1)
+        for start in range(0, one.size, _CHUNK):
+            a, b = (part[start : start + _CHUNK].astype(np.float64) for part in (one, other))
+            finite, there = np.isfinite(a), np.isfinite(b)
+            both = finite & there
+            largest = max(largest, float(np.abs(a[finite]).max(initial=0)))
+            wrong = max(wrong, float(np.abs(a[both] - b[both]).max(initial=0)))
+            if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not there[finite].all():
+                self.what = self.what or "is not finite where it was, or is where it was not"
+        self.usual = max(self.usual, largest if usual else 0.0)
+        self.rows.append((wrong, largest))
+
+    def words(self, name: str, tolerance: float) -> str:
+        """'' if no difference is larger than this share of the largest magnitude."""
+        for wrong, largest in self.rows:
+            most = max(self.usual, largest)
+            if wrong > tolerance * most:
+                return f"'{name}' differs by {wrong:.3g} where the largest value is {most:.3g}"
+        return f"'{name}' {self.what}" if self.what else ""
 
 
-def _feeds(
-    sides: tuple[_Side, _Side], piece: tuple[list[Node], list[Node]], scales: Mapping[str, float]
-) -> str | list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
-    """Equal values for both sides, each in its own shape; or the size that is unknown."""
-    shapes: list[dict[str, tuple[int, ...]]] = [{}, {}]
+_Shapes = List[Dict[str, Tuple[int, ...]]]
+"""Of the inputs of a piece, before and after."""
+
+
+def _shapes(sides: tuple[_Side, _Side], piece: tuple[list[Node], list[Node]]) -> Union[str, _Shapes]:
+    """Or the size that is unknown."""
+    shapes: _Shapes = [{}, {}]
     for own, side, nodes in zip(shapes, sides, piece):
         for name in sorted(_inputs(side, nodes)):
             shape = side.sizes(name)
             if shape is None:
                 return f"the shape of '{name}' is not known"
             own[name] = shape
-    feeds = []
-    for number, make in enumerate(_KINDS):
-        rng = np.random.default_rng(number)
-        values = {}
-        for name, shape in {**shapes[1], **shapes[0]}.items():
-            side = sides[name not in shapes[0]]
-            dtype = onnx.helper.tensor_dtype_to_np_dtype(side.types.elem_type(name) or onnx.TensorProto.FLOAT)
-            count = math.prod(shape)
-            reach = 127 * scales[name] if name in scales else _RANGE
-            made = make(rng, count) * reach if dtype.kind == "f" else rng.integers(0, 2, count) * (dtype.kind == "b")
-            values[name] = made.astype(dtype)
-        one, two = ({name: values[name].reshape(shape) for name, shape in own.items()} for own in shapes)
-        feeds.append((one, two))
-    return feeds
+    return shapes
+
+
+def _dtype(side: _Side, name: str) -> np.dtype:
+    return onnx.helper.tensor_dtype_to_np_dtype(side.types.elem_type(name) or onnx.TensorProto.FLOAT)
+
+
+def _feeds(
+    sides: tuple[_Side, _Side], shapes: _Shapes, scales: Mapping[str, float], number: int
+) -> list[dict[str, np.ndarray]]:
+    """Equal values of a kind for both sides, each in its own shape."""
+    rng = np.random.default_rng(number)
+    values = {}
+    for name, shape in {**shapes[1], **shapes[0]}.items():
+        dtype, count = _dtype(sides[name not in shapes[0]], name), math.prod(shape)
+        reach = 127 * scales[name] if name in scales else _RANGE
+        made = _KINDS[number](rng, count) if dtype.kind == "f" else rng.integers(0, 2, count) * (dtype.kind == "b")
+        if dtype.kind == "f":
+            made *= reach
+        values[name] = made.astype(dtype)
+        del made
+    return [{name: values[name].reshape(shape) for name, shape in own.items()} for own in shapes]
 
 
 _KINDS: tuple[Callable[[np.random.Generator, int], np.ndarray], ...] = (
@@ -308,23 +340,49 @@ _KINDS: tuple[Callable[[np.random.Generator, int], np.ndarray], ...] = (
     lambda rng, count: np.zeros(count),
 )
 """What the inputs of a piece are made of, as shares of their range: inside it, at its ends, far beyond it, tiny, zero."""
+_CHUNK = 2**18
+"""Values compared at a time."""
+_Codes = Iterator[Tuple[str, np.ndarray]]
+"""Tensor, INT8 values."""
 _USUAL = 3
 """Of them are what an INT8 network sees; how large their outputs are says what an error is measured by."""
 SAMPLES = len(_KINDS)
 
 
 def _session(
-    side: _Side, nodes: Sequence[Node], outputs: Sequence[str], feed: Mapping[str, np.ndarray]
+    side: _Side, nodes: Sequence[Node], outputs: Sequence[str], shapes: Mapping[str, tuple[int, ...]]
 ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
     """The nodes as a model of their own. An output that no node makes is a constant."""
     made = {name for node in nodes for name in node.outputs}
     wanted = [name for name in outputs if name in made]
     constant = {name: to_array(side.weights[name]) for name in outputs if name not in made}
     if not wanted:
-        return lambda _: constant
-    inputs = (value_info(name, values.dtype, values.shape) for name, values in feed.items())
-    session = Session(side.graph.submodel(nodes, "piece", inputs), "rewritten", wanted)
+        return lambda _: dict(constant)
+    inputs = (value_info(name, _dtype(side, name), shape) for name, shape in shapes.items())
+    model, weights = side.graph.submodel(nodes, "piece", inputs)
+    session = Session(model, "rewritten", wanted, weights=weights)
     return lambda values: {**constant, **session.run(values)}
+
+
+# ---------------------------------------------------------------- the whole network
+
+
+def other_outputs(given: ExplicitNetwork, graph: Graph, samples: Samples) -> dict[str, float]:
+    """Output -> SQNR in dB of the stripped float network against the model as given, if below that of equal functions. The first
+    `BRIEF_RUNS` samples are compared. given: used up. Raises UserError if one of the two cannot be run."""
+    half = any(t.data_type == onnx.TensorProto.FLOAT16 for t in given.graph.initializers.values())
+    without_rounding(given.graph, given.ends)
+    floats = [
+        n for n, v in graph.outputs.items() if v.type.tensor_type.elem_type in FLOAT_TYPES and n in given.graph.outputs
+    ]
+    one, other = (Sliced(g, TensorTypes(g), what, floats) for g, what in ((given.graph, "given"), (graph, "rewritten")))
+    rows = {name: Comparison() for name in floats}
+    for run in range(min(samples.runs, BRIEF_RUNS)):
+        feed = samples.feed(run)
+        wanted = dict(one.run(feed))
+        for name, values in other.run(feed):
+            compare(rows[name], wanted[name], values, name, "given", "rewritten")
+    return {name: row.sqnr_db for name, row in rows.items() if row.sqnr_db < (SAME_HALF_DB if half else SAME_DB)}
 
 
 # ---------------------------------------------------------------- the planned precision
@@ -345,67 +403,70 @@ class Planned:
 
 def planned_precision(before: Translated, after: Translated, samples: Iterable[dict[str, np.ndarray]]) -> Planned:
     """Outputs have the same names; their shapes may differ, not the order of their values. INT8 values are those of the
-    first `_WHOLE` samples. One network is in memory at a time."""
-    feeds = list(samples)
-    made = {name for node in after.model.graph.node for name in node.output}
-    session = Session(after.model, "float")
-    wanted = [session.run(feed) for feed in feeds]
-    del session
-    one, other = (_rounded(translated, feeds, wanted, made) for translated in (before, after))
-    names = [name for name, scale in one.held.items() if other.held.get(name) == scale]
-    pairs = [
-        (name, one.values[name, run], other.values[name, run])
-        for name in names
-        for run in range(len(feeds[:_WHOLE]))
-        if one.values[name, run].size == other.values[name, run].size
-    ]
-    same = [int(np.count_nonzero(a == b)) for _, a, b in pairs]
-    different = {name for (name, a, _), count in zip(pairs, same) if count < a.size}
-    total = sum(a.size for _, a, _ in pairs)
-    first = next((name for name in names if name in different), "")
-    return Planned(one.worst, other.worst, len(names), sum(same) / total if total else 1.0, first)
+    first `_WHOLE` samples."""
+    made = {name for node in after.graph.nodes for name in node.outputs}
+    reference = Sliced(after.graph, after.types, "float")
+    sides = [_Rounded(translated, made) for translated in (before, after)]
+    names = {name for name, scale in sides[0].held.items() if sides[1].held.get(name) == scale}
+    total, same, different = 0, 0, set()  # type: int, int, set[str]
+    for index, feed in enumerate(samples):
+        wanted = dict(reference.run(feed))
+        codes = [side.run(feed, wanted, names if index < _WHOLE else set()) for side in sides]
+        for name, one, other in _pairs(*codes):
+            if one.size == other.size:
+                equal = int(np.count_nonzero(one == other))
+                total, same = total + one.size, same + equal
+                different.update([name] if equal < one.size else ())
+    first = next((name for name in sides[0].held if name in different), "")
+    worst = [min(row.sqnr_db for row in side.rows.values()) for side in sides]
+    return Planned(worst[0], worst[1], len(names), same / total if total else 1.0, first)
 
 
-@dataclass(frozen=True)
+def _pairs(one: _Codes, other: _Codes) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Tensors of both, in turns, so that few wait for the other network."""
+    waiting: list[dict[str, np.ndarray]] = [{}, {}]
+    for step in itertools.zip_longest(one, other):
+        for number, item in enumerate(step):
+            if item is None:
+                continue
+            name, values = item
+            if name not in waiting[1 - number]:
+                waiting[number][name] = values
+                continue
+            pair = values, waiting[1 - number].pop(name)
+            yield (name, *(pair if number == 0 else pair[::-1]))
+
+
 class _Rounded:
-    """A simulated network. held: tensor -> scale. values: (tensor, sample) -> INT8 values. worst: SQNR of an output, dB."""
+    """A simulated network. held: tensor -> scale. rows: output -> comparison with the float network. made: tensors that both networks
+    may have."""
 
-    held: dict[str, float]
-    values: dict[tuple[str, int], np.ndarray]
-    worst: float
+    def __init__(self, translated: Translated, made: set[str]) -> None:
+        network = ImplicitNetwork.of(translated, light=True)
+        graph, side = simulated_graph(network, SimulationOptions(sigmoid_fp16=bool(network.on_dla)))
+        self.held = {name: scale for name, scale in side.placement.held.items() if name in made}
+        self._tensor = {side.read[name]: name for name in self.held}
+        self._session = Sliced(graph, TensorTypes(graph), "planned", [*graph.outputs, *self._tensor])
+        self.rows: dict[str, Comparison] = {}
 
-
-def _rounded(
-    translated: Translated,
-    feeds: Sequence[dict[str, np.ndarray]],
-    wanted: Sequence[dict[str, np.ndarray]],
-    made: set[str],
-) -> _Rounded:
-    """wanted: outputs of the float network. made: tensors that both networks may have."""
-    network = ImplicitNetwork.of(translated)
-    side = simulate(network, SimulationOptions(sigmoid_fp16=bool(network.on_dla)))
-    held = {name: scale for name, scale in side.placement.held.items() if name in made}
-    session = Session(side.model, "planned", list(dict.fromkeys((*wanted[0], *(side.read[name] for name in held)))))
-    rows = {name: Comparison() for name in wanted[0]}
-    values = {}
-    for index, (feed, outputs) in enumerate(zip(feeds, wanted)):
-        run = session.run(feed)
-        for name, reference in outputs.items():
-            rows[name].add(reference, run[name].reshape(reference.shape))
-        if index < _WHOLE:
-            rounded = {name: np.rint(run[side.read[name]].reshape(-1) / scale) for name, scale in held.items()}
-            values.update({(name, index): codes.astype(np.int8) for name, codes in rounded.items()})
-    return _Rounded(held, values, min(row.sqnr_db for row in rows.values()))
+    def run(self, feed: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray], names: set[str]) -> _Codes:
+        """INT8 values of these tensors. wanted: outputs of the float network."""
+        for made, values in self._session.run(feed):
+            if made in wanted:
+                reference = wanted[made]
+                self.rows.setdefault(made, Comparison()).add(reference, values.reshape(reference.shape))
+            name = self._tensor.get(made)
+            if name in names:
+                codes = values.reshape(-1) / np.float32(self.held[name])
+                yield name, np.rint(codes, codes).astype(np.int8)
 
 
 # ---------------------------------------------------------------- sizes
 
 
-def random_inputs(
-    model: onnx.ModelProto, graph: Graph, shapes: Mapping[str, Sequence[int]], scales: Mapping[str, float]
-) -> Samples:
-    """For the model, which is that of the graph, with a size for every dimension."""
-    return random_samples(input_specs(model, concrete_sizes(graph, shapes)), scales, _WHOLE, 0)
+def random_inputs(graph: Graph, shapes: Mapping[str, Sequence[int]], scales: Mapping[str, float]) -> Samples:
+    """With a size for every dimension."""
+    return random_samples(input_specs(graph.picture()[0], concrete_sizes(graph, shapes)), scales, _WHOLE, 0)
 
 
 def concrete_sizes(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:

@@ -64,6 +64,12 @@ def float_twin(explicit: ExplicitNetwork) -> onnx.ModelProto:
     """The explicit model, less the rounding of activations; quantized graph inputs and outputs become float32."""
     model = folded(explicit.model)
     graph = Graph.from_model(copy_model(model) if model is explicit.model else model)
+    without_rounding(graph, explicit.ends)
+    return graph.to_model()
+
+
+def without_rounding(graph: Graph, ends: CodedEnds) -> None:
+    """The same in place, of a graph with these ends."""
     constants = Constants(graph)
     varying = set(graph.inputs)
     codes: dict[str, QuantParams] = {}
@@ -81,12 +87,10 @@ def float_twin(explicit: ExplicitNetwork) -> onnx.ModelProto:
             _pass_on(graph, node, _cuts_at_zero(codes[source], graph.array(node.input(1))))
         elif source in codes:
             codes.update(dict.fromkeys(node.outputs, codes[source]))
-    twin = graph.to_model()
-    del twin.graph.value_info[:]
-    for value in (*twin.graph.input, *twin.graph.output):
-        if value.name in explicit.ends.inputs or value.name in explicit.ends.outputs:
+    graph.value_info.clear()
+    for name, value in (*graph.inputs.items(), *graph.outputs.items()):
+        if name in ends.inputs or name in ends.outputs:
             value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-    return twin
 
 
 def _cuts_at_zero(params: object, lowest: Optional[np.ndarray]) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
 from dataclasses import dataclass
-from typing import Any, Iterable, Mapping, Optional, Sequence
+from types import MappingProxyType
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
 import numpy as np
 import onnx
@@ -12,10 +15,11 @@ import onnx
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import MissingDependency, UserError
 from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
-from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import RANDOM
 from qdq_translator.ir.qparams import QuantParams
-from qdq_translator.ir.weights import to_array
+from qdq_translator.ir.types import TensorTypes
+from qdq_translator.ir.weights import Weight, to_array, to_message
 from qdq_translator.ir.wire import LARGE
 from qdq_translator.passes import names
 from qdq_translator.passes.cleanup import remove_dead_nodes, remove_unused_initializers
@@ -50,8 +54,9 @@ class Session:
         fetch: Optional[Sequence[str]] = None,
         one_thread: bool = False,
         provider: str = "cpu",
+        weights: Mapping[str, Weight] = MappingProxyType({}),
     ) -> None:
-        """`fetch`: tensors of the graph to return instead of its outputs. one_thread: compute in the thread that calls
+        """`weights`: initializers that the model lacks. `fetch`: tensors of the graph to return instead of its outputs. one_thread: compute in the thread that calls
         `run`, from packed weights, for callers that run several samples at a time. provider: see `provider_name`.
         Raises UserError if ONNX Runtime refuses."""
         runtime = _onnxruntime()
@@ -59,6 +64,7 @@ class Session:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4
         options.enable_cpu_mem_arena = False  # it grows by powers of two and keeps what it has
+        options.enable_mem_pattern = False  # one block for all tensors of a run
         if one_thread:
             options.intra_op_num_threads = 1
         else:
@@ -67,7 +73,7 @@ class Session:
         # threads that spin between runs take the processor from the comparison
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self.what = what
-        light, self._weights = _apart(model, fetch)
+        light, self._weights = _apart(model, fetch, weights)
         self.outputs = [v.name for v in light.graph.output]
         providers = list(dict.fromkeys((provider_name(provider), "CPUExecutionProvider")))
         try:
@@ -123,10 +129,12 @@ def provider_name(wanted: str) -> str:
     return name
 
 
-def _apart(model: onnx.ModelProto, fetch: Optional[Sequence[str]]) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+def _apart(
+    model: onnx.ModelProto, fetch: Optional[Sequence[str]], more: Mapping[str, Weight] = MappingProxyType({})
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """The model without its large weights, and those weights, which ONNX Runtime reads in place. In a message they
     would be copied five times. fetch: tensors to return in place of the outputs (their types are left to ONNX Runtime).
-    """
+    more: initializers that the model lacks."""
     light = onnx.ModelProto(ir_version=model.ir_version)
     light.opset_import.extend(model.opset_import)
     light.functions.extend(model.functions)
@@ -139,15 +147,112 @@ def _apart(model: onnx.ModelProto, fetch: Optional[Sequence[str]]) -> tuple[onnx
     graph.output.extend(known.get(n) or onnx.ValueInfoProto(name=n) for n in wanted)
     read = {name for node in given.node for name in node.input} - {v.name for v in given.input}
     weights: dict[str, np.ndarray] = {}
-    for tensor in given.initializer:  # of what nobody reads ONNX Runtime takes no value
+    for tensor in (*given.initializer, *more.values()):  # of what nobody reads ONNX Runtime takes no value
         if tensor.data_type not in _WEIGHTS or tensor.ByteSize() < LARGE or tensor.name not in read:
-            graph.initializer.append(tensor)
+            graph.initializer.append(to_message(tensor))
             continue
-        weights[tensor.name] = to_array(tensor)
+        weights[tensor.name] = np.ascontiguousarray(to_array(tensor))
         header = graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
         header.data_location = onnx.TensorProto.EXTERNAL
         header.external_data.add(key="location", value="given")
     return light, weights
+
+
+_SLICE = 2**25
+"""Bytes of the weights and of the tensors of one slice of a network, all in float32: ONNX Runtime may compute each as early as it can."""
+
+
+@functools.lru_cache(maxsize=None)
+def _trim() -> Callable[[int], int]:
+    """glibc's function that returns freed memory to the system; elsewhere nothing."""
+    try:
+        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError, TypeError):
+        return lambda _: 0
+    return trim
+
+
+class Sliced:
+    """A graph, computed in slices of its nodes: memory contains the weights of one slice, and the tensors that later slices read.
+    Its numbers are those of a `Session`, which has no graph optimizations either."""
+
+    def __init__(self, graph: Graph, types: TensorTypes, what: str, fetch: Optional[Iterable[str]] = None) -> None:
+        """types: of the graph. fetch: tensors to return instead of its outputs."""
+        self._graph, self._what = graph, what
+        self._wanted = dict.fromkeys(graph.outputs if fetch is None else fetch)
+        self._slices: list[list[Node]] = [[]]
+        self._session: Optional[Session] = None
+        sizes = {name: 4 * math.prod(tensor.dims) for name, tensor in graph.initializers.items()}
+        sizes.update((name, 4 * math.prod(types.static_shape(name) or ())) for name in graph.producer)
+        taken, at_once = 0, any("Sequence" in node.op_type or "Optional" in node.op_type for node in graph.nodes)
+        for node in _constants_late(graph):
+            own = sum(sizes.get(name, 0) for name in (*node.reads(), *node.outputs))
+            if taken + own > _SLICE and self._slices[-1] and not at_once:
+                self._slices.append([])
+                taken = 0
+            self._slices[-1].append(node)
+            taken += own
+        self._last = {name: index for index, nodes in enumerate(self._slices) for n in nodes for name in n.reads()}
+
+    def run(self, feed: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+        """Tensors that were asked for with their values, in the order in which they are computed. Raises UserError."""
+        known = dict(feed)
+        for name in self._wanted:
+            if name in known or name in self._graph.initializers:
+                yield name, known[name] if name in known else to_array(self._graph.initializers[name])
+        for index, nodes in enumerate(self._slices):
+            made = dict.fromkeys(name for node in nodes for name in node.outputs if name)
+            makes = [name for name in made if name in self._wanted or self._last.get(name, -1) > index]
+            read = dict.fromkeys(name for node in nodes for name in node.reads())
+            if makes:
+                values = {name: known[name] for name in read if name in known and name not in made}
+                found = self._computed(nodes, values, makes)
+                del values
+                known.update((name, found[name]) for name in makes if self._last.get(name, -1) > index)
+                for name in read:
+                    if self._last[name] <= index:
+                        known.pop(name, None)
+                yield from ((name, found.pop(name)) for name in makes if name in self._wanted)
+
+    def _computed(self, nodes: list[Node], values: dict[str, np.ndarray], makes: list[str]) -> dict[str, np.ndarray]:
+        """Weights are inputs of the session: it would copy initializers."""
+        _trim()(0)
+        model, weights = self._graph.submodel(nodes, "slice")
+        large = {n: np.ascontiguousarray(w.array()) for n, w in weights.items() if w.ByteSize() >= LARGE}
+        values.update(large)
+        session = self._session
+        if session is None:
+            given = (self._graph.inputs.get(name) or value_info(name, v.dtype) for name, v in values.items())
+            model.graph.input.extend(given)
+            small = {name: weight for name, weight in weights.items() if name not in large}
+            session = Session(model, self._what, makes, weights=small)
+            self._session = session if len(self._slices) == 1 else None
+        return session.run(values)
+
+
+def _constants_late(graph: Graph) -> Iterator[Node]:
+    """The nodes in an order in which those that no input reaches come right before their first reader: a weight that they compute is
+    not kept for long."""
+    varying, waiting = set(graph.inputs), {}  # type: set[str], dict[str, Node]
+    for node in graph.nodes:
+        reads = node.reads()
+        if node.outputs and varying.isdisjoint(reads) and graph.outputs.keys().isdisjoint(node.outputs):
+            waiting.update(dict.fromkeys(node.outputs, node))
+            continue
+        varying.update(node.outputs)
+        yield from _taken(waiting, reads)
+        yield node
+
+
+def _taken(waiting: dict[str, Node], names: Iterable[str]) -> Iterator[Node]:
+    """The nodes that make these tensors, each once, after those that it reads."""
+    for name in names:
+        node = waiting.get(name)
+        if node is not None:
+            for output in node.outputs:
+                waiting.pop(output, None)
+            yield from _taken(waiting, node.reads())
+            yield node
 
 
 def value_info(name: str, dtype: np.dtype, shape: Optional[Sequence[int]] = None) -> onnx.ValueInfoProto:
@@ -175,8 +280,9 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     ]
     if not wanted:
         return model
-    part = graph.submodel([n for n in graph.nodes if not constant.isdisjoint(n.outputs)], "constants")
-    for name, values in Session(part, "constant part of the", wanted, one_thread=True).run({}).items():
+    part, weights = graph.submodel([n for n in graph.nodes if not constant.isdisjoint(n.outputs)], "constants")
+    session = Session(part, "constant part of the", wanted, one_thread=True, weights=weights)
+    for name, values in session.run({}).items():
         if values.dtype != np.float16:
             graph.detach(name)
             graph.add_initializer(name, values)
@@ -216,14 +322,17 @@ class CodedEnds:
 class ExplicitNetwork:
     """The original Q/DQ model, and its link to the stripped one."""
 
-    model: onnx.ModelProto
     graph: Graph
     ends: CodedEnds
 
+    @functools.cached_property
+    def model(self) -> onnx.ModelProto:
+        return self.graph.to_model()
+
     @classmethod
-    def of(cls, model: onnx.ModelProto) -> ExplicitNetwork:
+    def of(cls, model: Union[onnx.ModelProto, Graph]) -> ExplicitNetwork:
         """The model is used up. Node names are made unique, as the translator does; ONNX Runtime needs that too."""
-        graph = Graph.from_model(model)
+        graph = model if isinstance(model, Graph) else Graph.from_model(model)
         names.name_nodes(graph, Diagnostics())
         constants = Constants(graph)
 
@@ -239,7 +348,7 @@ class ExplicitNetwork:
             return found
 
         ends = CodedEnds(grids(graph.inputs, True), grids(graph.outputs, False))
-        return cls(graph.to_model(), graph, ends)
+        return cls(graph, ends)
 
 
 def same_inputs(stripped: Iterable[str], other: Iterable[str], what: str) -> None:

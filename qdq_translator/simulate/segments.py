@@ -148,7 +148,7 @@ class Segments:
         """Session of a part. values: give the types of its inputs."""
         graph = self._graph
         inputs = (value_info(name, values[name].dtype) for name in part.reads)
-        model = graph.submodel(part.nodes, "part", inputs)
+        model, own = graph.submodel(part.nodes, "part", inputs)
         for node, proto in zip(part.nodes, model.graph.node):
             for index, old in enumerate(proto.input):
                 if (node.name, index) in weights:
@@ -157,7 +157,7 @@ class Segments:
                     proto.input[index] = f"{old}/{index}/{node.name}"
                     other = onnx.numpy_helper.from_array(values_new.astype(values_old.dtype), proto.input[index])
                     model.graph.initializer.append(other)
-        return Session(model, "simulated", part.makes, one_thread=True, provider=self._provider)
+        return Session(model, "simulated", part.makes, one_thread=True, provider=self._provider, weights=own)
 
 
 def _within(part: _Part, change: Change) -> dict[tuple[str, int], str]:

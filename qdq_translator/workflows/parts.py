@@ -21,14 +21,13 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import SPLIT_SUFFIX, TranslationFiles, model_name
 from qdq_translator.core.options import TranslateOptions, options_of
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.io import load_model, write_model
+from qdq_translator.ir.io import open_graph, source_of, write_graph
 from qdq_translator.ir.operators import PARTS, RANDOM, REARRANGES
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.output.report.data import format_report
 from qdq_translator.scales.table import Origin, TensorScale
-from qdq_translator.simulate.implicit import copy_model
 from qdq_translator.simulate.inputs import input_specs, random_samples
-from qdq_translator.simulate.run import Session
+from qdq_translator.simulate.run import Sliced
 from qdq_translator.workflows.translator import Translation, translate, translate_part
 
 SCHEMA_VERSION = 1
@@ -42,13 +41,13 @@ class Part:
     """One of the parts, in the order in which they run. inputs, outputs: tensors at its borders, graph order."""
 
     role: str
-    model: onnx.ModelProto
+    graph: Graph
     inputs: list[str]
     outputs: list[str]
 
     @property
     def layers(self) -> list[str]:
-        return [node.name for node in self.model.graph.node]
+        return [node.name for node in self.graph.nodes]
 
 
 def choose(graph: Graph, dla: Mapping[str, Any], milliseconds: Mapping[str, float]) -> tuple[list[str], list[str]]:
@@ -194,7 +193,8 @@ def _part(
     ]
     inputs = [name for name in reads if name not in made and name not in graph.initializers]
     ends = ([_value(graph, types, name) for name in names] for names in (inputs, outputs))
-    return Part(role, graph.submodel(everything, f"{graph.name or 'graph'}_{role}", *ends), inputs, outputs)
+    picture = graph.submodel(everything, f"{graph.name or 'graph'}_{role}", *ends)
+    return Part(role, Graph.from_picture(picture), inputs, outputs)
 
 
 def _value(graph: Graph, types: TensorTypes, name: str) -> onnx.ValueInfoProto:
@@ -205,16 +205,15 @@ def _value(graph: Graph, types: TensorTypes, name: str) -> onnx.ValueInfoProto:
     return onnx.helper.make_tensor_value_info(name, types.elem_type(name) or onnx.TensorProto.FLOAT, types.shape(name))
 
 
-def prove(whole: onnx.ModelProto, parts: Sequence[Part], shapes: Mapping[str, Sequence[int]], samples: int) -> int:
+def prove(whole: Graph, parts: Sequence[Part], shapes: Mapping[str, Sequence[int]], samples: int) -> int:
     """Runs both on random inputs; the number of runs. Raises UserError for an output that differs in a single bit."""
-    inputs = random_samples(input_specs(whole, shapes), {}, samples, 0)
-    session = Session(whole, "whole")
-    chain = [(part, Session(part.model, part.role)) for part in parts]
+    inputs = random_samples(input_specs(whole.picture()[0], shapes), {}, samples, 0)
+    session, *chain = (Sliced(g, TensorTypes(g, shapes), "split") for g in (whole, *(part.graph for part in parts)))
     for feed in inputs:
-        known = dict(feed)
-        for part, own in chain:
+        wanted, known = dict(session.run(feed)), dict(feed)
+        for part, own in zip(parts, chain):
             known.update(own.run({name: known[name] for name in part.inputs}))
-        for name, value in session.run(feed).items():
+        for name, value in wanted.items():
             if name in known and not _equal(value, known[name]):
                 raise UserError(
                     f"The parts, one after the other, do not give the bits of the whole at output '{name}'.",
@@ -240,15 +239,16 @@ class Request:
     samples: int
 
 
-def split_translation(files: TranslationFiles, request: Request) -> dict[str, Any]:
-    """Split a translation into several with all files each, and a manifest. Raises UserError if it cannot be cut."""
+def split_translation(files: TranslationFiles, request: Request, graph: Optional[Graph] = None) -> dict[str, Any]:
+    """Split a translation into several with all files each, and a manifest. graph: of the model in its file, so that the file is not
+    read again. Raises UserError if it cannot be cut."""
     report, config = files.read_report(), files.read_config()
-    model, source = load_model(files.model)
     options = options_of(config.get("options", {}), _KEPT)
-    graph = Graph.from_model(copy_model(model))
+    given = (graph, source_of(files.model, files.model_data.exists())) if graph is not None else None
+    graph, source = given or open_graph(files.model)
     types = TensorTypes(graph, options.sizes)
     parts = _parts(graph, types, report, request)
-    runs = prove(model, parts, options.sizes, request.samples)
+    runs = prove(graph, parts, options.sizes, request.samples)
     origins = config.get("scale_origins", {})
     scales = {
         name: TensorScale(value, Origin(**origins.get(name, {"rule": "S1"})))
@@ -260,7 +260,7 @@ def split_translation(files: TranslationFiles, request: Request) -> dict[str, An
     made = []
     for part, name in zip(parts, names):
         kept = [layer for layer in part.layers if layer in listed]
-        own = Graph.from_model(copy_model(part.model))
+        own = Graph.from_picture(part.graph.picture())
         held = {tensor: scales[tensor] for tensor in own.tensors() if tensor in scales}
         made.append(translate_part(own, held, dataclasses.replace(options, shapes=[], keep_fp16=kept), name, source))
     with appear_together(request.output) as scratch:
@@ -285,7 +285,7 @@ def cut_tail(translation: Translation, files: TranslationFiles) -> Optional[dict
     ends = tail_begins(translation.graph, translation.report)
     if not ends:
         return None
-    manifest = split_translation(files, Request([], ends, files.parts, 2))
+    manifest = split_translation(files, Request([], ends, files.parts, 2), translation.graph)
     translation.report["parts"] = {
         "folder": files.parts.name,
         **{key: manifest[key] for key in ("parts", "tail", "tail_macs_share", "proof")},
@@ -301,8 +301,7 @@ def split_model(path: Path, options: TranslateOptions, request: Request) -> dict
     Planned as in `qdq-translator plan`. Raises UserError if it cannot be cut.
     """
     planned = translate(path, options, assume_scales=True)
-    model, source = load_model(path)
-    graph = Graph.from_model(copy_model(model))
+    graph, source = open_graph(path)
     types = TensorTypes(graph, options.sizes)
     if not request.begin and not request.end:
         begin, end = choose(planned.graph, planned.report["dla"], _times(planned.report))
@@ -310,7 +309,7 @@ def split_model(path: Path, options: TranslateOptions, request: Request) -> dict
             request, begin=[_behind_pair(graph, n) for n in begin], end=[_behind_pair(graph, n) for n in end]
         )
     parts = _parts(graph, types, planned.report, request)
-    runs = prove(model, parts, options.sizes, request.samples)
+    runs = prove(graph, parts, options.sizes, request.samples)
     name = model_name(str(path))
     targets = [f"{name}_{part.role}.onnx" for part in parts]
     rows = [_row(part, types, {}, target) for part, target in zip(parts, targets)]
@@ -318,7 +317,7 @@ def split_model(path: Path, options: TranslateOptions, request: Request) -> dict
     manifest = _manifest({"file": source.file, "sha256": source.sha256}, rows, behind, runs, planned.report)
     with appear_together(request.output) as scratch:
         for part, target in zip(parts, targets):
-            write_model(part.model, scratch / target, f"{target}.data", source.external_data)
+            write_graph(part.graph, scratch / target, f"{target}.data", source.external_data)
         write_json(scratch / f"{name}{SPLIT_SUFFIX}", manifest)
     return manifest
 

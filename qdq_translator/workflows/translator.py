@@ -20,7 +20,7 @@ from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.options import TranslateOptions
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.io import Source, check_text, load_model, open_model, with_own_weights
+from qdq_translator.ir.io import Opened, Source, check_text, open_model, with_own_weights
 from qdq_translator.ir.operators import RANDOM
 from qdq_translator.ir.validate import validate
 from qdq_translator.output.emit.write import write_translation
@@ -85,7 +85,7 @@ class Translation(Shown, Translated):
 
 
 def translate(
-    model: Model,
+    model: Union[Model, _Given],
     options: Optional[TranslateOptions] = None,
     name: Optional[str] = None,
     progress: Progress = silent,
@@ -107,7 +107,8 @@ def translate(
     options = options or TranslateOptions()
     diagnostics = Diagnostics()
     settings = resolve(options, diagnostics, assume_scales, explicit, given)
-    network, source, own_name = _earned(model, settings, diagnostics, where)
+    given_model = model if isinstance(model, _Given) else _Given(model)
+    network = _earned(given_model, settings, diagnostics, where)
     graph, scales, types = network.graph, network.scales, network.types
     if assume_scales:
         scales.assume(name for name in graph.tensors() if types.is_float(name))
@@ -121,12 +122,20 @@ def translate(
     if data is not None:
         data.recalibrate(context)
     decision = decide(network, context, settings, diagnostics, data)
-    tried = _Tried(model, network, unchanged, options, settings, decision)
+    tried = _Tried(given_model, network, unchanged, options, settings, decision)
     made = _conclude(
-        network, decision, options, settings, diagnostics, source, name or own_name, tried, try_more and data is None
+        network,
+        decision,
+        options,
+        settings,
+        diagnostics,
+        given_model.source,
+        name or given_model.name,
+        tried,
+        try_more and data is None,
     )
     if settings.prove and made.rewrites.applied and not assume_scales:
-        _prove_precision(model, made, settings, where=where, given=given)
+        _prove_precision(given_model, made, settings, where=where, given=given)
     return _strictly(made)
 
 
@@ -223,71 +232,83 @@ def _automatic(
     return automatic, plan
 
 
-def _read(model: Model, settings: Settings, diagnostics: Diagnostics) -> tuple[Network, Source, str]:
-    """The network after all passes, its source, and the base name of its files."""
-    if isinstance(model, onnx.ModelProto):
+class _Given:
+    """The model as given, which is read again for every other choice of rewrites. name: base name of its files."""
+
+    def __init__(self, model: Model) -> None:
+        self._model, self._kept = model, None  # type: Model, Optional[Opened]
+        self.name = plain_name(model.graph.name) if isinstance(model, onnx.ModelProto) else model_name(os.fspath(model))
+        self.source = Source("", "")
+
+    def graph(self, keep: bool = False) -> Graph:
+        """Before all passes. keep: the next one shares the weights of this one; else they are read again."""
+        opened, self._kept = self._kept or self._open(), None
+        self.source = opened.source
+        if keep:
+            self._kept = opened
+            graph = Graph.from_picture((opened.model, {name: weight.copy() for name, weight in opened.weights.items()}))
+        else:
+            graph = Graph.from_model(opened.model)
+            graph.initializers.update(opened.weights)
+        return graph
+
+    def release(self) -> None:
+        """Free the weights, or leave them to the networks that were read."""
+        self._kept = None
+
+    def _open(self) -> Opened:
+        if not isinstance(self._model, onnx.ModelProto):
+            return open_model(self._model)
         copy = onnx.ModelProto()
-        copy.CopyFrom(model)
+        copy.CopyFrom(self._model)
         check_text(copy)
-        source, name = Source("", ""), plain_name(model.graph.name)
-        model, weights = with_own_weights(copy)
-    else:
-        name = model_name(os.fspath(model))
-        model, weights, source = open_model(model)
-    graph = Graph.from_model(model)
-    graph.initializers.update(weights)
-    del model, weights
+        return Opened(*with_own_weights(copy), Source("", ""))
+
+
+def _read(given: _Given, settings: Settings, diagnostics: Diagnostics, keep: bool = False) -> Network:
+    """The network after all passes. keep: see `_Given.graph`."""
+    graph = given.graph(keep)
     validate(graph)
     network = Network(graph, diagnostics, settings.input_shapes)
     run_passes(network, settings)
-    return network, source, name
+    return network
 
 
 _NOT_PROVED = "its rewrite could not be proved to be the same function"
 
 
-def _earned(
-    model: Model, settings: Settings, diagnostics: Diagnostics, where: Evaluation = HERE
-) -> tuple[Network, Source, str]:
+def _earned(given: _Given, settings: Settings, diagnostics: Diagnostics, where: Evaluation = HERE) -> Network:
     """As `_read`, without the rewrites that lose too much precision (rule F12) or make the network slower by the
     estimate (rule R1). A Clip whose bounds the calibration data do not reach is removed instead of rewritten (rule
     F12)."""
     said = Diagnostics()
-    network, source, name = _read(model, settings, said)
+    network = _read(given, settings, said, settings.prove)
     if settings.calibration and any(op == "Clip" for one in network.applied for _, op in one.before):
-        settings, said = dataclasses.replace(settings, reach=_reach(model, settings, where)), Diagnostics()
-        network, *_ = _read(model, settings, said)
+        settings, said = dataclasses.replace(settings, reach=_reach(given, settings, where)), Diagnostics()
+        network = _read(given, settings, said, settings.prove)
     if settings.hardware.generation and settings.rewrites in ("on", "approximate"):
         from qdq_translator.planning import earned
 
-        lossy, slow = earned.suspects(network, settings)
+        lossy = earned.too_lossy(network, settings)
         if lossy:
             settings, said = dataclasses.replace(settings, refuted=lossy), Diagnostics()
-            network, *_ = _read(model, settings, said)
+            network = _read(given, settings, said, True)
             earned.report_left_out(lossy, said)
-            _, slow = earned.suspects(network, settings)
-        if slow:
-            first = best = earned.outcome(network, settings)
-            base = settings
-            trials = [slow, *({rule: slow[rule]} for rule in slow if len(slow) > 1)]
-            for found in trials:
-                refuted, own = earned.together(lossy, found), Diagnostics()
-                without = dataclasses.replace(base, refuted=refuted)
-                other, *_ = _read(model, without, own)
-                time, (_, more) = earned.outcome(other, without), earned.suspects(other, without)
-                if found is slow and more:  # another rule takes what this one leaves
-                    trials.append(earned.together(slow, more))
-                if time.total is not None and (time.total < best.least or time.total == first.least == best.least):
-                    earned.report_left_out(found, own, (first, time))
-                    network, said, best, settings = other, own, time, without
+
+        def read(settings: Settings, said: Diagnostics) -> Network:
+            return _read(given, settings, said, True)
+
+        network, settings, said = earned.faster(network, settings, said, lossy, read)
     if settings.prove:
-        network, said = _proved(model, settings, network, said)
+        network, said = _proved(given, settings, network, said)
+    else:
+        given.release()
     diagnostics.extend(said)
     network.diagnostics = diagnostics
-    return network, source, name
+    return network
 
 
-def _proved(model: Model, settings: Settings, network: Network, said: Diagnostics) -> tuple[Network, Diagnostics]:
+def _proved(given: _Given, settings: Settings, network: Network, said: Diagnostics) -> tuple[Network, Diagnostics]:
     """The network and its messages without the rewrites that are not seen to be the same function in ONNX Runtime (`--prove`)."""
     from qdq_translator.simulate.prove import SAMPLES, prove
 
@@ -311,7 +332,7 @@ def _proved(model: Model, settings: Settings, network: Network, said: Diagnostic
                 data={"nodes": list(row.nodes)},
             )
         settings, said = dataclasses.replace(settings, refuted=dict(refuted)), Diagnostics()
-        network, *_ = _read(model, settings, said)
+        network = _read(given, settings, said, True)
     said.extend(messages)
     count = sum(len(stage.applied) for stage in network.stages)
     network.stages.clear()
@@ -321,26 +342,20 @@ def _proved(model: Model, settings: Settings, network: Network, said: Diagnostic
         "a rewrite.",
     )
     if settings.rewrites != "approximate" and not any(node.is_op(*RANDOM, "Dropout") for node in network.graph.nodes):
-        _prove_whole(model, network, settings, said)
+        _prove_whole(given, network, settings, said)
     return network, said
 
 
-def _prove_whole(model: Model, network: Network, settings: Settings, diagnostics: Diagnostics) -> None:
+def _prove_whole(given: _Given, network: Network, settings: Settings, diagnostics: Diagnostics) -> None:
     """The model less its quantizers against the network that is written, on calibration data or random inputs. Raises
     UserError if they differ; a note if ONNX Runtime cannot run one of them."""
-    from qdq_translator.simulate.reference import other_function
+    from qdq_translator.simulate.prove import other_outputs
     from qdq_translator.simulate.run import ExplicitNetwork
 
-    given = (
-        load_model(model)[0]
-        if not isinstance(model, onnx.ModelProto)
-        else onnx.ModelProto.FromString(model.SerializeToString())
-    )
-    stripped = network.graph.to_model()
     scales = {tensor: scale.value for tensor, scale in network.scales.items()}
     try:
-        samples, _ = _proof_inputs(stripped, network.graph, settings, scales)
-        differing = other_function(ExplicitNetwork.of(given), stripped, samples)
+        samples, _ = _proof_inputs(network.graph, settings, scales)
+        differing = other_outputs(ExplicitNetwork.of(given.graph(keep=True)), network.graph, samples)
     except UserError as error:
         diagnostics.info("D0", f"--prove: the network as a whole could not be compared: {error}")
         return
@@ -352,7 +367,7 @@ def _prove_whole(model: Model, network: Network, settings: Settings, diagnostics
         )
 
 
-def _prove_precision(model: Model, made: Translation, settings: Settings, **more: Any) -> None:
+def _prove_precision(model: _Given, made: Translation, settings: Settings, **more: Any) -> None:
     """SQNR and INT8 values of the planned precision, without the rewrites and with them, on the calibration data or
     random inputs. more: further arguments of `translate`."""
     from qdq_translator.planning.steps import MOST
@@ -363,7 +378,7 @@ def _prove_precision(model: Model, made: Translation, settings: Settings, **more
     )
     try:
         plain = translate(model, options, try_more=False, **more)
-        samples, which = _proof_inputs(made.model, made.graph, settings, made.tensor_scales)
+        samples, which = _proof_inputs(made.graph, settings, made.tensor_scales)
         feeds = (samples.feed(run) for run in range(min(samples.runs, PROVED_RUNS)))
         found = planned_precision(plain, made, feeds)
     except UserError as error:
@@ -382,15 +397,13 @@ def _prove_precision(model: Model, made: Translation, settings: Settings, **more
     tell("D0", text, tensor=found.first, data=data)
 
 
-def _proof_inputs(
-    model: onnx.ModelProto, graph: Graph, settings: Settings, scales: Mapping[str, float]
-) -> tuple[Samples, str]:
-    """Proof inputs and their description. model: that of the graph."""
+def _proof_inputs(graph: Graph, settings: Settings, scales: Mapping[str, float]) -> tuple[Samples, str]:
+    """Proof inputs and their description."""
     if settings.calibration is not None:
         return _data(graph, settings), "calibration data"
     from qdq_translator.simulate.prove import random_inputs
 
-    return random_inputs(model, graph, settings.input_shapes, scales), "random inputs"
+    return random_inputs(graph, settings.input_shapes, scales), "random inputs"
 
 
 ONE_ROUNDING = 25.0
@@ -405,7 +418,7 @@ class _Tried:
 
     def __init__(
         self,
-        model: Model,
+        model: _Given,
         network: Network,
         given: ScaleTable,
         options: TranslateOptions,
@@ -423,7 +436,7 @@ class _Tried:
         like: Optional[Decision] = self._now
         if settings.rewrites != self._settings.rewrites:
             if settings.rewrites not in self._rewritten:
-                self._rewritten[settings.rewrites] = _earned(self._model, settings, Diagnostics())[0]
+                self._rewritten[settings.rewrites] = _earned(self._model, settings, Diagnostics())
             network = self._rewritten[settings.rewrites]
             given, like = network.scales, None
         return decide(network, context_of(network, given.fork(), settings), settings, Diagnostics(), like=like)
@@ -460,11 +473,11 @@ def _data_scales(
     return DataScales(_data(graph, settings), settings.calibration, diagnostics, progress, where)
 
 
-def _reach(model: Model, settings: Settings, where: Evaluation) -> dict[str, float]:
+def _reach(given: _Given, settings: Settings, where: Evaluation) -> dict[str, float]:
     """Rule F12 on the calibration data."""
     from qdq_translator.simulate.calibration.data_scales import clip_reach
 
-    network = _read(model, dataclasses.replace(settings, rewrites="off"), Diagnostics())[0]
+    network = _read(given, dataclasses.replace(settings, rewrites="off"), Diagnostics())
     return clip_reach(network, _data(network.graph, settings), where)
 
 

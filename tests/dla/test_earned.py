@@ -25,6 +25,17 @@ def of(explicit, **options) -> Translation:  # type: ignore[no-untyped-def]
     return translate(explicit, TranslateOptions(**{**ORIN, "dla_rewrites": True, **options}))
 
 
+def test_a_layer_at_the_end_saves_half_a_region() -> None:
+    """A Resize that takes less than two changes of devices, and more than the one that it saves."""
+    body = f"{pair('x', 'q')}c = Conv {CONV} (q, w)\n{pair('c', 'd')}"
+    body += 'y = Resize <mode = "linear", coordinate_transformation_mode = "align_corners"> (d, , , sizes)'
+    arrays = {"w": weights(0, 96, 16, 3, 3), "sizes": np.array([1, 96, 100, 100], np.int64)}
+    explicit = graph("float[1,16,32,32] x", "float[b,c,h,w] y", body, **arrays)
+    plain, kept, forced = of(explicit, dla_rewrites=False), of(explicit), of(explicit, dla_rewrites="force")
+    assert total(plain) < total(forced) < total(plain) + END_ON_GPU
+    assert not kept.rewrites.applied and total(kept) == total(plain)
+
+
 def resized(middle: bool):  # type: ignore[no-untyped-def]
     """A bilinear Resize by a factor that the DLA does not have, without a scale behind it: 512 channels of 64 x 64."""
     body = f"{pair('x', 'q')}c = Conv {CONV} (q, w)\n{pair('c', 'd')}"

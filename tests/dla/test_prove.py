@@ -5,15 +5,18 @@ from __future__ import annotations
 import sys
 from typing import Any, Callable
 
+import numpy as np
 import onnx
 import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import MissingDependency, UsageError, UserError
-from qdq_translator.ir.graph import Node
+from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes.dla import dense, hard_activations, max_pool, shapes, spatial_mean
 from qdq_translator.passes.dla.rewriter import Rewriter
-from qdq_translator.simulate import prove
+from qdq_translator.simulate import prove, run
+from qdq_translator.simulate.implicit import copy_model
 from qdq_translator.workflows import translator
 from qdq_translator.workflows.translator import Translation
 from tests.dla.check import ORIN, graph, ints, outputs, pair, weights
@@ -212,10 +215,32 @@ def test_the_whole_network_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def spoilt(*asked: Any) -> Any:
         found = read(*asked)
-        name = found[0].graph.of("Conv")[-1].input(1)
-        found[0].graph.add_initializer(name, -found[0].graph.array(name))
+        name = found.graph.of("Conv")[-1].input(1)
+        found.graph.add_initializer(name, -found.graph.array(name))
         return found
 
     monkeypatch.setattr(translator, "_read", spoilt)
     with pytest.raises(UserError, match=r"--prove: output 'y' of the translated network is .* dB away"):
         proved(network())
+
+
+def test_slices_compute_what_a_session_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every bit, with a node in every slice; weights behind a DequantizeLinear are in the slice of their reader."""
+    body = "e = DequantizeLinear (codes, step)\nf = DequantizeLinear (codes, half)\nc = Conv (x, e)\nd = Conv (c, f)\ny = Relu (d)"
+    arrays = {"codes": np.arange(-8, 8, dtype=np.int8).reshape(4, 4, 1, 1)}
+    arrays.update(step=np.array(0.25, np.float32), half=np.array(0.125, np.float32))
+    model = graph("float[2,4,6,6] x", "float[2,4,6,6] y", body, **arrays)
+    feed = random_inputs(model, 1)
+    wanted = run.Session(model, "whole", ["c", "y"]).run(feed)
+    order = [node.name or node.outputs[0] for node in run._constants_late(Graph.from_model(copy_model(model)))]
+    assert [order.index(a) < order.index(b) for a, b in (("e", "c"), ("c", "f"), ("f", "d"))] == [True] * 3
+    for size in (1, 2**20):
+        monkeypatch.setattr(run, "_SLICE", size)
+        whole = Graph.from_model(copy_model(model))
+        sliced = run.Sliced(whole, TensorTypes(whole), "slices", ["c", "y"])
+        assert len(sliced._slices) == (5 if size == 1 else 1)
+        for _ in range(2):
+            found = dict(sliced.run(feed))
+            assert {name: values.tobytes() for name, values in found.items()} == {
+                name: values.tobytes() for name, values in wanted.items()
+            }

@@ -42,7 +42,7 @@ from qdq_translator.passes.dla import (
     tails,
 )
 from qdq_translator.passes.dla.rewriter import Rewriter
-from qdq_translator.scales.network import Network, Picture, Stage, report_applied
+from qdq_translator.scales.network import Network, Stage, report_applied
 from qdq_translator.targets.settings import Settings
 
 RULES = (
@@ -128,7 +128,7 @@ def apply_rules(network: Network, settings: Settings, generation: str) -> None:
     """Every rule once, in place."""
     rewriter = Rewriter(network, settings, generation)
     before = _weights(network.graph)
-    seen = _picture(network.graph) if settings.prove else None
+    seen = network.graph.picture() if settings.prove else None
     for module in RULES:
         known = len(network.applied)
         if rewriter.begin(module.RULE):
@@ -136,7 +136,7 @@ def apply_rules(network: Network, settings: Settings, generation: str) -> None:
         if len(network.applied) > known:
             network.end_of_pass()
             if seen is not None:
-                now = _picture(network.graph)
+                now = network.graph.picture()
                 network.stages.append(
                     Stage(module.RULE, tuple(network.applied[known:]), seen, now, getattr(module, "ERROR", 0.0))
                 )
@@ -150,10 +150,6 @@ def apply_rules(network: Network, settings: Settings, generation: str) -> None:
         if settings.input_shapes:
             _fix_shapes(network.graph, settings.input_shapes)
         _report_growth(before, _weights(network.graph), network.diagnostics)
-
-
-def _picture(graph: Graph) -> Picture:
-    return graph.to_model(initializers=()), dict(graph.initializers)
 
 
 def _weights(graph: Graph) -> int:

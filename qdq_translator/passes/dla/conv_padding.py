@@ -24,10 +24,9 @@ from typing import Optional
 
 import numpy as np
 
-from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla.axis_forms import build, shift, windowed
-from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, Rewriter
+from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, LARGEST_PADDING, NO_KERNEL, Rewriter
 
 RULE = "D13"
 _CURED = ("C4", "C5")
@@ -45,7 +44,7 @@ def zeros(kernel: int, begin: int, end: int, dilation: int) -> Optional[tuple[in
     front, behind = max(step, 0), max(-step, 0)
     while kernel + front + behind <= LARGEST_KERNEL:
         padding = begin + front * dilation
-        if padding <= 31 and padding < kernel + front + behind:
+        if padding <= LARGEST_PADDING and padding < kernel + front + behind:
             return front, behind
         front, behind = front + 1, behind + 1
     return None
@@ -58,11 +57,10 @@ def apply(rewriter: Rewriter) -> None:
 def _rewrite(rewriter: Rewriter, node: Node) -> str:
     """'', or why it stays."""
     graph = rewriter.graph
-    pads = rewriter.pads(node)
-    weight = graph.initializers.get(node.input(1))
-    window = operators.window(node, None if weight is None else weight.dims)
-    if weight is None or window is None or len(weight.dims) != 4 or pads is None or len(pads) != 4:
-        return "its weight is not constant, it is not two-dimensional, or its padding is not known"
+    known = rewriter.kernel(node)
+    if known is None:
+        return NO_KERNEL
+    weight, window, pads = known
     kernel = [int(d) for d in weight.dims[2:]]
     image = rewriter.image(node.inputs[0])
     added: list[tuple[int, int]] = []
@@ -79,7 +77,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
                 continue
         grown = zeros(k, begin, end, d)
         if grown is None:
-            own = min(begin, end, k - 1, 31)
+            own = min(begin, end, k - 1, LARGEST_PADDING)
             rest[2 + axis], rest[6 + axis] = begin - own, end - own
             grown = (0, 0)
             begin = own
@@ -89,7 +87,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
     copies: list[Node] = []
     if any(rest):
         channels = rewriter.channels(node.inputs[0])
-        if channels is None or max(rest[2] + rest[6], rest[3] + rest[7]) > 31:
+        if channels is None or max(rest[2] + rest[6], rest[3] + rest[7]) > LARGEST_PADDING:
             return "its padding does not fit into its kernel, nor into one that copies"
         padded = rewriter.tensor(f"{node.inputs[0]}_padded")
         pad = Node("Pad", node.inputs[:1], [padded], rewriter.node(f"{node.name}_pad"))
@@ -104,7 +102,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
         dims = weight.dims
         rewriter.afford(node.name, *dims[:2], *(k + a + b for k, (a, b) in zip(kernel, added)))
         grow = ((0, 0), (0, 0), *added)
-        graph.set_input(node, 1, rewriter.weight(node, 1, "", lambda w: np.pad(w, grow)))
+        graph.set_input(node, 1, rewriter.weight(node, 1, "", lambda w: np.pad(w, grow), rows=1))
     node.unset("auto_pad")
     node.set("kernel_shape", [k + a + b for k, (a, b) in zip(kernel, added)])
     node.set("pads", padding * 2)

@@ -22,12 +22,10 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, MOST_CHANNELS, Rewriter, Row
+from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, LARGEST_PADDING, MOST_CHANNELS, NO_KERNEL, Rewriter, Row
 from qdq_translator.targets.dla.checks import BUFFER_BANKS, banks
 
 RULE = "D27"
-_PADDING = 31
-"""The largest (limit C3)."""
 _BUFFER = {"C11", "C12"}
 
 
@@ -37,10 +35,9 @@ def apply(rewriter: Rewriter) -> None:
 
 def _rewrite(rewriter: Rewriter, node: Node) -> str:
     """'', or why it stays."""
-    weight, pads = rewriter.graph.initializers.get(node.input(1)), rewriter.pads(node)
-    window = operators.window(node, None if weight is None else weight.dims)
-    if weight is None or window is None or pads is None or len(weight.dims) != 4:
-        return "its weight is not constant, it is not two-dimensional, or its padding is not known"
+    if (known := rewriter.kernel(node)) is None:
+        return NO_KERNEL
+    weight, window, pads = known
     if _trim(rewriter, node, window, pads):
         return _rewrite(rewriter, node)
     counts = _counts(rewriter, node, window, pads)
@@ -59,8 +56,7 @@ def _trim(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[i
     before, after = rewriter.image(node.inputs[0]), rewriter.image(node.outputs[0])
     if before is None or after is None:
         return False
-    kept: list[slice] = []
-    begins, ends = [], []
+    kept, begins, ends = [], [], []  # type: list[slice], list[int], list[int]
     for size, count, k, s, d, pad in zip(before[2:], after[2:], window.kernel, window.strides, window.dilations, pads):
         used = [i for i in range(k) if any(0 <= o * s + i * d - pad < size for o in range(count))] or [0]
         first, last = min(used[0], pad // d), used[-1]
@@ -71,7 +67,7 @@ def _trim(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[i
     if kernel == window.kernel or any(end <= -s for end, s in zip(ends, window.strides)):
         return False
     old, cut = Node(node.op_type, node.inputs, node.outputs, node.name), (slice(None), slice(None), *kept)
-    rewriter.graph.set_input(node, 1, rewriter.weight(node, 1, "", lambda w: w[cut]))
+    rewriter.graph.set_input(node, 1, rewriter.weight(node, 1, "", lambda w: w[cut], rows=1))
     node.unset("auto_pad")
     node.set("kernel_shape", kernel)
     node.set("dilations", [1 if k == 1 else d for k, d in zip(kernel, window.dilations)])
@@ -117,7 +113,7 @@ def _step(window: operators.Window, pads: list[int], axis: int, parts: int) -> i
     steps = [e for e in range(min(apart, LARGEST_KERNEL), 0, -1) if apart % e == 0]
     own = (e for e in steps if max(rest) < (parts - 1) * (apart // e) + 1 <= LARGEST_KERNEL)
     # rule D13 takes padding that no step makes smaller than the kernel
-    return next(own, apart if apart <= LARGEST_KERNEL else 0) if max(rest) <= _PADDING else 0
+    return next(own, apart if apart <= LARGEST_KERNEL else 0) if max(rest) <= LARGEST_PADDING else 0
 
 
 def _divide(rewriter: Rewriter, node: Node, axis: int, parts: int, step: int) -> Node:
@@ -144,10 +140,9 @@ def _divide(rewriter: Rewriter, node: Node, axis: int, parts: int, step: int) ->
     sums: np.ndarray = np.zeros((channels, parts, length), rewriter.dtype(node.inputs[0]))
     sums[:, range(parts), range(0, length, apart)] = 1
     sums = sums[..., None] if axis == 0 else sums[..., None, :]
-    row = Row(rewriter, node)
+    row, own = Row(rewriter, node), window.dilations[axis] if taps > 1 else 1
     k, s, d, begin, end = (v[1 - axis] for v in (window.kernel, window.strides, window.dilations, pads[:2], pads[2:]))
-    own = window.dilations[axis] if taps > 1 else 1
-    taken = rewriter.weight(node, 1, "", divided)
+    taken = rewriter.weight(node, 1, "", divided, rows=parts)
     add("taps", taken, [], group, (taps, k), (1, s), (own, d), (inside[0], begin), (inside[1], end))
     ones, strides = rewriter.constant(f"{node.name}.sums", sums), (window.strides[axis], 1)
     add("sum", ones, node.inputs[2:], channels, (length, 1), strides, (step, 1), (rest[0], 0), (rest[1], 0))

@@ -20,7 +20,7 @@ import numpy as np
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla import depth_space
-from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, MOST_CHANNELS, Rewriter, Row
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, MOST_CHANNELS, NO_KERNEL, Rewriter, Row
 from qdq_translator.passes.editor import Image
 
 RULE = "D24"
@@ -35,10 +35,10 @@ def apply(rewriter: Rewriter) -> None:
 
 def _rewrite(rewriter: Rewriter, node: Node) -> str:
     """'', or why it stays."""
-    weight, pads = rewriter.graph.initializers.get(node.input(1)), rewriter.pads(node)
-    window = operators.window(node, None if weight is None else weight.dims)
-    if weight is None or window is None or pads is None or len(weight.dims) != 4:
-        return "its weight is not constant, it is not two-dimensional, or its padding is not known"
+    known = rewriter.kernel(node)
+    if known is None:
+        return NO_KERNEL
+    _, window, pads = known
     found = _sizes(rewriter, node, window, pads)
     if not isinstance(found, str):
         return _blocks(rewriter, node, window, pads, found)
@@ -79,7 +79,7 @@ def _blocks(rewriter: Rewriter, node: Node, window: operators.Window, pads: list
         return "its sizes are not known"
     series = _is_series(window, pads, before)
     front = [-pads[axis] % b for axis, b in enumerate(blocks)]
-    kernel = [-(-(k + z) // b) for k, z, b in zip(window.kernel, front, blocks)]
+    kernel = taps = [-(-(k + z) // b) for k, z, b in zip(window.kernel, front, blocks)]
     begin = [(pads[axis] + front[axis]) // b for axis, b in enumerate(blocks)]
     rows = [-(-size // b) for size, b in zip(before[2:], blocks)]
     strides = [s // b for s, b in zip(window.strides, blocks)]
@@ -90,13 +90,13 @@ def _blocks(rewriter: Rewriter, node: Node, window: operators.Window, pads: list
     grow = [(0, 0), (0, 0), *((z, n * b - k - z) for z, n, b, k in zip(front, kernel, blocks, window.kernel))]
 
     def folded(w: np.ndarray) -> np.ndarray:
-        cut = np.pad(w, grow).reshape(*w.shape[:2], kernel[0], bh, kernel[1], bw)
+        cut = np.pad(w, grow).reshape(*w.shape[:2], taps[0], bh, taps[1], bw)
         if series:
-            return cut.reshape(*w.shape[:2], kernel[0], bh)
-        return cut.transpose(0, 3, 5, 1, 2, 4).reshape(w.shape[0], -1, *kernel)
+            return cut.reshape(*w.shape[:2], taps[0], bh)
+        return cut.transpose(0, 3, 5, 1, 2, 4).reshape(w.shape[0], -1, *taps)
 
     rewriter.afford(node.name, *rewriter.graph.initializers[node.inputs[1]].dims[:2], *(sum(g) for g in grow[2:]))
-    row, inputs = Row(rewriter, node), [rewriter.weight(node, 1, "", folded), *node.inputs[2:]]
+    row, inputs = Row(rewriter, node), [rewriter.weight(node, 1, "", folded, rows=1), *node.inputs[2:]]
     if series:
         row.reshape("blocks", [0, channels, rows[0], bh])
         kernel, strides, begin, end = [kernel[0], bh], [strides[0], 1], [begin[0], 0], [end[0], 0]

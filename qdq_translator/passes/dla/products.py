@@ -20,18 +20,13 @@ four-dimensional or have no scale of the model's own, of which the DLA compares 
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Tuple
-
 import numpy as np
 
 from qdq_translator.ir.graph import Node
+from qdq_translator.passes.dla import masks
 from qdq_translator.passes.dla.rewriter import Rewriter, Row
 
 RULE = "D19"
-_OPPOSITE = {"Greater": "", "Less": "", "Equal": "", "GreaterOrEqual": "Less", "LessOrEqual": "Greater"}
-"""Comparison -> the one that the DLA has for its opposite; '' for those that it has."""
-_Part = Tuple[str, str, bool, Optional[str], float]
-"""A comparison of x, its second operand, and what is added where it is true, or false: a tensor or a number."""
 
 
 def apply(rewriter: Rewriter) -> None:
@@ -47,7 +42,7 @@ def apply(rewriter: Rewriter) -> None:
         elif node.is_op("Sqrt"):
             _root(rewriter, node, rank)
         elif node.is_op("ThresholdedRelu", "Sign", "Shrink"):
-            _steps(rewriter, node)
+            masks.steps(rewriter, RULE, node)
         else:
             _power(rewriter, node)
 
@@ -96,7 +91,7 @@ def _where(rewriter: Rewriter, node: Node) -> None:
     graph, target, dtype = rewriter.graph, node.outputs[0], rewriter.dtype(node.outputs[0])
     condition, shape = graph.array(node.inputs[0]), rewriter.types.shape(target)
     if condition is None or condition.dtype != np.bool_:
-        _compared(rewriter, node)
+        masks.compared(rewriter, RULE, node)
         return
     branches = [rewriter.graph.array(name) for name in node.inputs[1:]]
     own = [None if branch is not None else rewriter.types.shape(n) for n, branch in zip(node.inputs[1:], branches)]
@@ -112,7 +107,7 @@ def _where(rewriter: Rewriter, node: Node) -> None:
     summands = []
     for name, values, taken, what in zip(node.inputs[1:], branches, (condition, ~condition), ("taken", "else")):
         constant = np.where(taken, 1 if values is None else values, 0).astype(dtype)
-        summands.append(rewriter.constant(f"{node.name}.{what}", _ranked(constant, rank)))
+        summands.append(rewriter.constant(f"{node.name}.{what}", masks.ranked(constant, rank)))
         if values is None:
             row.current = name
             summands[-1] = row.add("Mul", what, summands[-1])
@@ -121,92 +116,3 @@ def _where(rewriter: Rewriter, node: Node) -> None:
     row.put(RULE)
     for layer in row.nodes[:-1]:
         rewriter.derive(RULE, layer.outputs[0], layer.inputs[0], layer, needs=[target], note="scale of what it masks")
-
-
-def _compared(rewriter: Rewriter, node: Node) -> None:
-    """Case 6."""
-    graph, shape = rewriter.graph, rewriter.types.shape(node.outputs[0])
-    maker = graph.producer.get(node.inputs[0])
-    inverse = maker is not None and maker.is_op("Not")
-    if maker is not None and inverse:
-        maker = graph.producer.get(maker.inputs[0])
-    if maker is None or maker.op_type not in _OPPOSITE:
-        rewriter.leave(node, "its condition is computed")
-        return
-    op = _OPPOSITE[maker.op_type] or maker.op_type
-    inverse ^= op != maker.op_type
-    x, y = maker.inputs
-    if graph.is_constant(x):
-        x, y, op = y, x, {"Greater": "Less", "Less": "Greater"}.get(op, op)
-    parts: List[_Part] = []
-    for name, number in zip(node.inputs[1:], (0, 1)):
-        values, taken = graph.array(name), (number == 0) != inverse
-        if values is not None and values.size == 1 and np.isfinite(values).all():
-            parts.append((op, y, taken, None, float(values.reshape(()))))
-        elif values is None and rewriter.types.shape(name) == shape:
-            parts.append((op, y, taken, name, 0.0))
-        else:
-            rewriter.leave(node, "one of its branches is broadcast, or no finite number")
-            return
-    _masked(rewriter, node, x, parts)
-
-
-def _steps(rewriter: Rewriter, node: Node) -> None:
-    """Case 7."""
-    x, dtype, rank = node.inputs[0], rewriter.dtype(node.inputs[0]), rewriter.rank(node.inputs[0]) or 0
-    limit, bias = {"ThresholdedRelu": (float(node.get("alpha", 1.0)), 0.0), "Sign": (0.0, 0.0)}.get(
-        node.op_type, (float(node.get("lambd", 0.5)), float(node.get("bias", 0.0)))
-    )
-    high, low = (
-        rewriter.constant(f"{node.name}.{what}", np.full((1,) * rank, value, dtype))
-        for what, value in (("above", limit), ("below", -limit))
-    )
-    kept: List[_Part] = [("Greater", high, True, x, 0.0), ("Less", low, True, x, 0.0)]
-    shift = -1.0 if node.is_op("Sign") else bias
-    shifts: List[_Part] = [("Greater", high, True, None, -shift), ("Less", low, True, None, shift)]
-    _masked(rewriter, node, x, {"ThresholdedRelu": kept[:1], "Sign": shifts}.get(node.op_type, kept + shifts))
-
-
-def _masked(rewriter: Rewriter, node: Node, x: str, parts: List[_Part]) -> None:
-    target, channels, shapes = node.outputs[0], rewriter.channels(x), rewriter.types.shape
-    asked = [rewriter.rejected_by(Node(part[0], [x, part[1]], [target])) - {"E4"} for part in parts]
-    fits = all(rewriter.graph.is_constant(y) or shapes(y) == shapes(x) for _, y, *_ in parts)
-    parts = [part for part in parts if part[3] is not None or part[4]]
-    if channels is None or any(asked) or not fits or shapes(x) != shapes(target) or not parts:
-        rewriter.leave(node, "the DLA compares tensors of one shape in INT8 only, from TensorRT 8.6.12 on")
-        return
-    row = Row(rewriter, node)
-    masks: Dict[Tuple[str, str], str] = {}
-    ranges: Dict[str, float] = {}
-    summands: List[str] = []
-    for number, (op, y, taken, tensor, value) in enumerate(parts):
-        if (op, y) not in masks:
-            row.current = x
-            values = rewriter.graph.array(y)
-            row.add(
-                op, f"compared{number}", y if values is None else rewriter.constant(f"{y}_full", _ranked(values, 4))
-            )
-            masks[op, y] = row.add("Cast", f"mask{number}", to=int(rewriter.types.elem_type(x) or 1))
-            ranges[row.current] = 1
-        row.current, size = masks[op, y], value if tensor is None else 1.0
-        if not taken or size != 1:
-            row.scale(f"gate{number}", channels, size if taken else -size, 0.0 if taken else size)
-            ranges[row.current] = abs(size)
-        if tensor is not None:
-            gate, row.current = row.current, tensor
-            row.add("Mul", f"part{number}", gate)
-        summands.append(row.current)
-    while len(summands) > 1:
-        row.current, other = summands[:2]
-        summands = [*summands[2:], row.add("Add", "sum", other)]
-    row.put(RULE)
-    for layer in row.nodes[:-1]:
-        name = layer.outputs[0]
-        if name in ranges:
-            rewriter.derive(RULE, name, x, layer, 0.0, ranges[name] / 127, needs=[target], note="its bound")
-        elif layer.is_op("Mul", "Add"):
-            rewriter.derive(RULE, name, layer.inputs[0], layer, needs=[target], note="scale of what it masks")
-
-
-def _ranked(values: np.ndarray, rank: int) -> np.ndarray:
-    return values.reshape((1,) * (rank - values.ndim) + values.shape)

@@ -7,7 +7,9 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import numpy as np
 
 from qdq_translator.core.budget import Budget
+from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
+from qdq_translator.ir.weights import Initializer
 from qdq_translator.passes.editor import Editor
 from qdq_translator.scales.inference.context import Context
 from qdq_translator.scales.network import Network
@@ -21,9 +23,12 @@ MOST_CHANNELS = 8192
 """Of a Conv (limits C8 and T8)."""
 LARGEST_KERNEL = 32
 """Of a Conv and of a ConvTranspose (limits C2 and T2)."""
+LARGEST_PADDING = 31
+"""Of a Conv (limit C3)."""
 LARGEST_BLOCK = {"Conv": 8, "ConvTranspose": 22}
 """Of square kernels that are their own strides (limits C6 and T3)."""
 _DIV_SINCE = (8, 6, 12)
+NO_KERNEL = "its weight is not constant, it is not two-dimensional, or its padding is not known"
 NO_IMAGE = "its input does not have four dimensions with a known number of channels"
 
 
@@ -67,6 +72,14 @@ class Rewriter(Editor):
             return explicit_pads(self._layer(node))
         except Unknown:
             return None
+
+    def kernel(self, node: Node) -> Optional[tuple[Initializer, operators.Window, list[int]]]:
+        """Constant weight, window and ONNX pads of a two-dimensional Conv; None if one of them is not known."""
+        weight, pads = self.graph.initializers.get(node.input(1)), self.pads(node)
+        window = operators.window(node, None if weight is None else weight.dims)
+        if weight is None or window is None or pads is None or len(weight.dims) != 4 or len(pads) != 4:
+            return None
+        return weight, window, pads
 
     def _layer(self, node: Node) -> Layer:
         context = Context(self.graph, self.types, self.scales, self.settings.policy)
