@@ -272,7 +272,9 @@ def main() -> int:
     parser.add_argument(
         "--models", type=Path, default=WORK / "calibration", help="folder with the trained networks, NAME_RANGES.onnx"
     )
-    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="some of the networks")
+    parser.add_argument(
+        "--only", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help=f"of {', '.join(NAMES)}"
+    )
     parser.add_argument("--evaluations", type=int, default=60)
     parser.add_argument("--write", action="store_true", help="write results.md")
     arguments = parser.parse_args()
