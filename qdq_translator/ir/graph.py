@@ -486,10 +486,12 @@ class Graph:
 
     def array(self, name: str) -> Optional[np.ndarray]:
         """The values of a constant (`is_constant`); None for anything else. Do not write to it."""
-        name = self._behind_identities(name)
         tensor = self.initializers.get(name)
         if tensor is None:
             node = self.producer.get(name)
+            if node is not None and node.op_type == "Identity":
+                origin = self._behind_identities(name)
+                return self.array(origin) if origin != name else None
             return constant_value(node) if node is not None and node.is_op("Constant") else None
         if isinstance(tensor, Weight):
             return tensor.array()
@@ -542,9 +544,13 @@ class Graph:
 
     def is_constant(self, name: str) -> bool:
         """True for initializers and outputs of `Constant` nodes, behind Identities too."""
-        name = self._behind_identities(name)
+        if name in self.initializers:
+            return True
         node = self.producer.get(name)
-        return name in self.initializers or (node is not None and node.is_op("Constant"))
+        if node is not None and node.op_type == "Identity":
+            origin = self._behind_identities(name)
+            return origin != name and self.is_constant(origin)
+        return node is not None and node.op_type == "Constant" and not node.domain
 
     def _behind_identities(self, name: str) -> str:
         node = self.producer.get(name)
