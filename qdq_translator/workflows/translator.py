@@ -233,12 +233,17 @@ def _automatic(
 
 
 class _Given:
-    """The model as given, which is read again for every other choice of rewrites. name: base name of its files."""
+    """The model as given, which is read again for every other choice of rewrites."""
 
     def __init__(self, model: Model) -> None:
         self._model, self._kept = model, None  # type: Model, Optional[Opened]
-        self.name = plain_name(model.graph.name) if isinstance(model, onnx.ModelProto) else model_name(os.fspath(model))
         self.source = Source("", "")
+
+    @property
+    def name(self) -> str:
+        """Base name of its files. The texts of a model in memory are checked by `graph`."""
+        model = self._model
+        return plain_name(model.graph.name) if isinstance(model, onnx.ModelProto) else model_name(os.fspath(model))
 
     def graph(self, keep: bool = False) -> Graph:
         """Before all passes. keep: the next one shares the weights of this one; else they are read again."""
