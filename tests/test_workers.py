@@ -81,7 +81,7 @@ def test_the_first_error_in_the_order_of_the_data_is_told() -> None:
         for engine in (InProcess(1), InProcess(4), processes):
             with pytest.raises(UserError, match="Run 40 is bad") as error:
                 engine.run(Refusing(), shards(200))
-            assert error.value.hint == "Mend it."
+            assert error.value.hint == "Fix it."
 
 
 def _samples(path: Path, count: int = 40) -> Samples:

@@ -43,7 +43,7 @@ class Refusing(Work):
     def open(self) -> Callable[[int], Any]:
         def part(run: int) -> int:
             if run in (40, 90):
-                raise UserError(f"Run {run} is bad.", "Mend it.")
+                raise UserError(f"Run {run} is bad.", "Fix it.")
             return run
 
         return part
