@@ -15,7 +15,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper
 
-from qdq_translator.core.disk import FilePart, OpenFile
+from qdq_translator.core.disk import FilePart, OpenFile, file_digest
 from qdq_translator.core.errors import ModelError
 from qdq_translator.ir.graph import Graph, every_body, every_node
 from qdq_translator.ir.validate import stored_bytes
@@ -63,6 +63,12 @@ class Opened(NamedTuple):
     weights: dict[str, Weight]
     source: Source
 
+    def graph(self) -> Graph:
+        """With the large weights in their places."""
+        graph = Graph.from_model(self.model)
+        graph.initializers.update(self.weights)
+        return graph
+
 
 def open_model(path: Union[str, Path]) -> Opened:
     """The same without a copy of the weights. External data are read on first access, and the files must exist until then."""
@@ -94,19 +100,13 @@ def open_model(path: Union[str, Path]) -> Opened:
 
 def open_graph(path: Path) -> tuple[Graph, Source]:
     """The same as a graph."""
-    model, weights, source = open_model(path)
-    graph = Graph.from_model(model)
-    graph.initializers.update(weights)
-    return graph, source
+    opened = open_model(path)
+    return opened.graph(), opened.source
 
 
 def source_of(path: Path, external: bool) -> Source:
     """Of a file that is not read into memory. external: whether its weights are in another one."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(2**20), b""):
-            digest.update(block)
-    return Source(path.name, digest.hexdigest(), external)
+    return Source(path.name, file_digest(path), external)
 
 
 def _read(path: Path) -> memoryview:

@@ -76,8 +76,7 @@ class _Side:
         model.graph.node.extend(onnx.helper.make_node("Shape", [n], [w]) for n, w in zip(unknown, wanted))
         rng, feed = np.random.default_rng(0), {}
         for name, shape in self._inputs.items():
-            dtype = onnx.helper.tensor_dtype_to_np_dtype(self.types.elem_type(name) or onnx.TensorProto.FLOAT)
-            feed[name] = rng.standard_normal(shape).astype(dtype)
+            feed[name] = rng.standard_normal(shape).astype(_dtype(self, name))
         try:
             found = Session(model, "rewritten", wanted).run(feed)
         except MissingDependency:

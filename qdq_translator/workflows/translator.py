@@ -249,13 +249,10 @@ class _Given:
         """Before all passes. keep: the next one shares the weights of this one; else they are read again."""
         opened, self._kept = self._kept or self._open(), None
         self.source = opened.source
-        if keep:
-            self._kept = opened
-            graph = Graph.from_picture((opened.model, {name: weight.copy() for name, weight in opened.weights.items()}))
-        else:
-            graph = Graph.from_model(opened.model)
-            graph.initializers.update(opened.weights)
-        return graph
+        if not keep:
+            return opened.graph()
+        self._kept = opened
+        return Graph.from_picture((opened.model, {name: weight.copy() for name, weight in opened.weights.items()}))
 
     def release(self) -> None:
         """Free the weights, or leave them to the networks that were read."""

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from qdq_translator.core.formats.verify_rows import Layers, Sensitivity, Simulation, Verification
 from qdq_translator.core.hypotheses import FUSION
-from qdq_translator.core.words import counted
+from qdq_translator.core.words import counted, others
 from qdq_translator.output.report.tables import table_of
 from qdq_translator.simulate.calibration.audit import print_audit
 from qdq_translator.simulate.verdict import BROKEN, EQUAL, ROUNDING, SUSPICIOUS
@@ -183,9 +183,8 @@ def _print_sensitivity(console: Any, found: Sensitivity) -> None:
         gain = f"{row.gain_db:+.2f} dB" if math.isfinite(row.gain_db) else ""
         if before is not None and row.metric is not None:
             gain += f" {row.metric - before:+.4g}"
-        others = f" and {counted(len(row.tensors) - 1, 'more')}" if len(row.tensors) > 1 else ""
         console.print(
-            f"  {gain:>10}  {100 * row.noise_share:5.1f}% of the noise: {escape(row.tensor)}{others}, by "
+            f"  {gain:>10}  {100 * row.noise_share:5.1f}% of the noise: {escape(row.tensor)}{others(row.tensors)}, by "
             f"{escape(', '.join(row.layers))}"
         )
         for cause in row.causes:

@@ -11,6 +11,8 @@ from qdq_translator.core.formats.verify_rows import Account
 
 _LATER: Final = {"later": True}
 _ASKED: Final = {"sparse": True}
+FP16: Final = "all layers in FP16"
+"""`why` that point was measured."""
 
 
 @dataclass(frozen=True)

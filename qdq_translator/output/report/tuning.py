@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any, Iterator, Optional
 
-from qdq_translator.core.formats.tune_rows import Measured, Tuned, Tuning
-from qdq_translator.core.words import counted, milliseconds
+from qdq_translator.core.formats.tune_rows import FP16, Measured, Tuned, Tuning
+from qdq_translator.core.words import counted, milliseconds, others
 from qdq_translator.output.report.tables import table_of
 
 MOST_ROWS, LONGEST = 8, 400
 """Rows, and characters of a command: what is longer is in the file alone."""
-GIVEN, FP16 = "the given options", "all layers in FP16"
-"""Rows for comparison; `workflows.tune.search` calls the second so."""
+GIVEN = "the given options"
+"""A row for comparison."""
 CHOSEN, BEYOND = "->", "x"
 CALIBRATED = ("calibrate_method", "equalize", "unify_scales", "recalibrate")
 """Options fitted to data (unify_scales: 'data'), measured on other samples, and reported if they were not chosen."""
@@ -135,7 +135,7 @@ def changed(point: Tuned, above: Optional[Tuned] = None) -> str:
     for ours, theirs, precision in ((point.kept_fp16, kept, "FP16"), (kept, point.kept_fp16, "INT8")):
         layers = [layer for layer in ours if layer not in theirs]
         if layers:
-            words.append(f"{layers[0]}{f' and {len(layers) - 1} more' if len(layers) > 1 else ''} in {precision}")
+            words.append(f"{layers[0]}{others(layers)} in {precision}")
     return ", ".join(words) or "nothing"
 
 

@@ -20,7 +20,7 @@ from qdq_translator.core.formats.files import model_name
 from qdq_translator.core.formats.layer_precisions import is_expressible
 from qdq_translator.core.formats.report_rows import Source
 from qdq_translator.core.formats.rows import plain, read
-from qdq_translator.core.formats.tune_rows import Cost, Goal, Measured
+from qdq_translator.core.formats.tune_rows import FP16, Cost, Goal, Measured
 from qdq_translator.core.options import TranslateOptions, effective
 from qdq_translator.core.progress import Progress
 from qdq_translator.core.words import counted
@@ -40,7 +40,7 @@ from qdq_translator.workflows.tune.bench import Bench, Remembering
 from qdq_translator.workflows.tune.journal import Journal
 from qdq_translator.workflows.tune.meter import CONFIDENCE, LEAST_SAMPLES, Meter
 from qdq_translator.workflows.tune.points import Point, moves, starts
-from qdq_translator.workflows.tune.search import FP16, MOST_UNITS, Evaluated, Search, pareto
+from qdq_translator.workflows.tune.search import MOST_UNITS, Evaluated, Search, pareto
 from qdq_translator.workflows.verification import runnable
 
 SCHEMA_VERSION = 1

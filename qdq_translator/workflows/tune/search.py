@@ -18,7 +18,7 @@ import random
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Protocol, Sequence
 
-from qdq_translator.core.formats.tune_rows import Cost, Goal, Measured, Tuned
+from qdq_translator.core.formats.tune_rows import FP16, Cost, Goal, Measured, Tuned
 from qdq_translator.simulate.account import Candidate
 from qdq_translator.workflows.tune.points import Point
 
@@ -28,8 +28,6 @@ MOST_UNITS, NEAR, PROPOSED = 32, 4, 3
 """Units of layers that elimination takes back one by one, how many of them it looks at in each step, and how many sets it proposes
 for a budget of milliseconds."""
 ELIMINATED = "all layers in FP16, but those that cost least noise"
-FP16 = "all layers in FP16"
-"""Why that point was measured."""
 RESERVED = 8
 """Evaluations that are left for FP16 sets."""
 ADDED = 12
