@@ -137,7 +137,7 @@ def line(case: Case, target: str) -> str:
         model = simulate(network, SimulationOptions(sigmoid_fp16=target != "GPU")).model
         samples = load_samples(case.inputs, input_specs(network.model, {}), SEEN)
         if not cells:
-            reference = float_twin(explicit) if has_scales else network.model
+            reference = float_twin(explicit).to_model() if has_scales else network.model
             cells += [f"{distance(reference, explicit.model, samples, explicit.ends):.1f}"] if has_scales else ["", ""]
         cells.append(f"{distance(reference, model, samples, None):.1f}")
     return "| " + " | ".join([case.name, target, *cells, *[""] * (5 - len(cells))]) + " |"

@@ -18,10 +18,11 @@ from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.commands.verify import Options
 from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.ir.graph import Graph
 from qdq_translator.simulate.evaluation import HERE
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import SlicedComparison
-from qdq_translator.simulate.reference import apart, other_function
+from qdq_translator.simulate.reference import apart, float_twin, other_function
 from qdq_translator.simulate.run import ExplicitNetwork
 from qdq_translator.simulate.verdict import BROKEN, EQUAL, FALSE_ALARM, ROUNDING, SUSPICIOUS, judge, most_of_usual
 from qdq_translator.workflows.verification import verify
@@ -138,8 +139,9 @@ def test_a_network_that_amplifies_its_own_rounding_is_not_another_function() -> 
     samples = Samples(1, 1, "uniform", lambda run: {"x0": inputs})
     last_bit = model(text, one=np.float32(1), four=np.nextafter(np.float32(4), np.float32(0)))
     assert np.isfinite(apart(given.model, given.ends, last_bit, samples, 1, HERE)["x10"].sqnr_db)
-    assert other_function(given, last_bit, samples, least=150) == {}
-    found = other_function(given, model(text, one=np.float32(1), four=np.float32(3.999)), samples)
+    assert other_function(float_twin(given), Graph.from_model(last_bit), samples, least=150) == {}
+    wrong = Graph.from_model(model(text, one=np.float32(1), four=np.float32(3.999)))
+    found = other_function(float_twin(given), wrong, samples)
     assert 0 < found["x10"] < 20
 
 

@@ -21,16 +21,14 @@ import onnx
 from qdq_translator.core.errors import MissingDependency, UserError
 from qdq_translator.ir.graph import Graph, Node, Picture
 from qdq_translator.ir.operators import Unions
-from qdq_translator.ir.types import FLOAT_TYPES, TensorTypes
+from qdq_translator.ir.types import TensorTypes
 from qdq_translator.ir.weights import to_array
 from qdq_translator.planning.translation import Translated
 from qdq_translator.scales.network import Applied, Stage
-from qdq_translator.simulate.compare import compare
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulated_graph
 from qdq_translator.simulate.inputs import Samples, input_specs, random_samples
 from qdq_translator.simulate.metrics import Comparison
-from qdq_translator.simulate.reference import BRIEF_RUNS, SAME_DB, SAME_HALF_DB, without_rounding
-from qdq_translator.simulate.run import ExplicitNetwork, Session, Sliced, value_info
+from qdq_translator.simulate.run import Session, Sliced, value_info
 
 TOLERANCE = 1e-4
 """Of an output's largest magnitude."""
@@ -361,27 +359,6 @@ def _session(
     model, weights = side.graph.submodel(nodes, "piece", inputs)
     session = Session(model, "rewritten", wanted, weights=weights)
     return lambda values: {**constant, **session.run(values)}
-
-
-# ---------------------------------------------------------------- the whole network
-
-
-def other_outputs(given: ExplicitNetwork, graph: Graph, samples: Samples) -> dict[str, float]:
-    """Output -> SQNR in dB of the stripped float network against the model as given, if below that of equal functions. The first
-    `BRIEF_RUNS` samples are compared. given: used up. Raises UserError if one of the two cannot be run."""
-    half = any(t.data_type == onnx.TensorProto.FLOAT16 for t in given.graph.initializers.values())
-    without_rounding(given.graph, given.ends)
-    floats = [
-        n for n, v in graph.outputs.items() if v.type.tensor_type.elem_type in FLOAT_TYPES and n in given.graph.outputs
-    ]
-    one, other = (Sliced(g, TensorTypes(g), what, floats) for g, what in ((given.graph, "given"), (graph, "rewritten")))
-    rows = {name: Comparison() for name in floats}
-    for run in range(min(samples.runs, BRIEF_RUNS)):
-        feed = samples.feed(run)
-        wanted = dict(one.run(feed))
-        for name, values in other.run(feed):
-            compare(rows[name], wanted[name], values, name, "given", "rewritten")
-    return {name: row.sqnr_db for name, row in rows.items() if row.sqnr_db < (SAME_HALF_DB if half else SAME_DB)}
 
 
 # ---------------------------------------------------------------- the planned precision

@@ -22,7 +22,6 @@ from typing import Any, Collection, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from qdq_translator.core.rules import MARKERS, RULES, STATED
 from qdq_translator.core.workers.work import shards
@@ -30,6 +29,7 @@ from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX, QuantParams
 from qdq_translator.ir.types import FLOAT_TYPES, TensorTypes
+from qdq_translator.ir.weights import to_array, weight_of
 from qdq_translator.quantizers.parameters import read_parameters
 from qdq_translator.scales.inference import all_rules, rules_by_op
 from qdq_translator.scales.inference.context import Context, Policy
@@ -37,13 +37,13 @@ from qdq_translator.scales.inference.formulas import WITHIN_ONE
 from qdq_translator.scales.table import Origin, ScaleTable
 from qdq_translator.simulate.calibration.methods import clipped, energy, mse, squared_error
 from qdq_translator.simulate.calibration.observe import observe
-from qdq_translator.simulate.compare import EXPLICIT, SIMULATED, Comparing
+from qdq_translator.simulate.compare import EXPLICIT, SIMULATED, Comparing, compare
 from qdq_translator.simulate.counterparts import Counterparts
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model
 from qdq_translator.simulate.inputs import Samples
-from qdq_translator.simulate.metrics import SlicedComparison, noise_to_db
-from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, folded
+from qdq_translator.simulate.metrics import Comparison, SlicedComparison, noise_to_db
+from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Sliced, folded
 from qdq_translator.targets.precision import INT8
 
 EQUAL_DB, SAME_DB, SAME_HALF_DB = 80.0, 40.0, 35.0
@@ -60,12 +60,12 @@ not."""
 BRIEF_RUNS = 4
 
 
-def float_twin(explicit: ExplicitNetwork) -> onnx.ModelProto:
+def float_twin(explicit: ExplicitNetwork) -> Graph:
     """The explicit model, less the rounding of activations; quantized graph inputs and outputs become float32."""
     model = folded(explicit.model)
     graph = Graph.from_model(copy_model(model) if model is explicit.model else model)
     without_rounding(graph, explicit.ends)
-    return graph.to_model()
+    return graph
 
 
 def without_rounding(graph: Graph, ends: CodedEnds) -> None:
@@ -120,37 +120,41 @@ def apart(
     return rows
 
 
-def other_function(
-    explicit: ExplicitNetwork,
-    stripped: onnx.ModelProto,
-    samples: Samples,
-    where: Evaluation = HERE,
-    least: float = SAME_DB,
-) -> dict[str, float]:
-    """Output -> SQNR in dB of the stripped float network against the model as given, if below `least` dB, and further
+def other_function(given: Graph, other: Graph, samples: Samples, least: float = SAME_DB) -> dict[str, float]:
+    """Output -> SQNR in dB of the translated float network `other` against the float twin `given`, if below `least` dB, and further
     away than the float rounding of the model itself explains (`LAST_BIT_DB`). The first `BRIEF_RUNS` runs are compared.
     Raises UserError if one of the two cannot be run."""
-    twin = float_twin(explicit)
-    rows = apart(twin, CodedEnds({}, {}), stripped, samples, BRIEF_RUNS, where)
-    half = any(t.data_type == onnx.TensorProto.FLOAT16 for t in (*explicit.model.graph.initializer,))
+    half = any(t.data_type == onnx.TensorProto.FLOAT16 for t in given.initializers.values())
     least = SAME_HALF_DB if half else least
-    floats = {v.name for v in stripped.graph.output if v.type.tensor_type.elem_type in FLOAT_TYPES}
-    found = {name: row.sqnr_db for name, row in rows.items() if name in floats and row.sqnr_db < least}
+    floats = {n for n, v in other.outputs.items() if v.type.tensor_type.elem_type in FLOAT_TYPES} & given.outputs.keys()
+    found = {name: db for name, db in _decibels(given, other, floats, samples).items() if db < least}
     if found:
-        own = apart(twin, CodedEnds({}, {}), _last_bits_changed(twin), samples, BRIEF_RUNS, where)
-        found = {name: db for name, db in found.items() if db < own[name].sqnr_db - LAST_BIT_DB}
+        own = _decibels(given, _last_bits_changed(given), found, samples)
+        found = {name: db for name, db in found.items() if db < own[name] - LAST_BIT_DB}
     return found
 
 
-def _last_bits_changed(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every float32 weight moved to one of its two neighbours in float32, at random."""
-    changed, random = copy_model(model), np.random.default_rng(0)
-    for tensor in changed.graph.initializer:
+def _decibels(given: Graph, other: Graph, names: Collection[str], samples: Samples) -> dict[str, float]:
+    """Output -> SQNR of two float networks, computed in slices: neither is in memory as a whole."""
+    one, two = (Sliced(g, TensorTypes(g), what, names) for g, what in ((given, "given"), (other, "translated")))
+    rows = {name: Comparison() for name in names}
+    for run in range(min(samples.runs, BRIEF_RUNS)):
+        feed = samples.feed(run)
+        wanted = dict(one.run(feed))
+        for name, values in two.run(feed):
+            compare(rows[name], wanted[name], values, name, "given", "translated")
+    return {name: row.sqnr_db for name, row in rows.items()}
+
+
+def _last_bits_changed(given: Graph) -> Graph:
+    """The network with its constants computed, and every float32 weight moved to one of its two neighbours in float32, at random."""
+    graph, random = Graph.from_model(folded(given.to_model())), np.random.default_rng(0)
+    for name, tensor in list(graph.initializers.items()):
         if tensor.data_type == onnx.TensorProto.FLOAT:
-            values = numpy_helper.to_array(tensor)
+            values = to_array(tensor)
             towards = np.where(random.random(values.shape) < 0.5, -np.inf, np.inf).astype(np.float32)
-            tensor.CopyFrom(numpy_helper.from_array(np.nextafter(values, towards), tensor.name))
-    return changed
+            graph.set_initializer(name, weight_of(name, np.nextafter(values, towards)))
+    return graph
 
 
 def _chosen(network: ImplicitNetwork, rule: Optional[str]) -> bool:

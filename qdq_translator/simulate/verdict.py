@@ -43,6 +43,7 @@ from qdq_translator.simulate.reference import (
     Proper,
     apart,
     beyond_bounds,
+    float_twin,
     not_as_planned,
     other_function,
     proper_scales,
@@ -131,7 +132,7 @@ def _another_function(setup: Setup) -> tuple[list[str], str]:
         return [], EQUAL
     saturated = any(row.get("saturated") for row in network.report.get("weights", ()))
     least = SAME_DB if saturated else EQUAL_DB
-    found = other_function(setup.explicit, network.model, setup.samples, setup.where, least)
+    found = other_function(float_twin(setup.explicit), setup.names.stripped, setup.samples, least)
     lost = not setup.random and any(db <= 0 for db in found.values())
     return [
         f"In float, without any rounding of activations, output '{name}' is {db:.1f} dB away from the model as given: "

@@ -351,13 +351,15 @@ def _proved(given: _Given, settings: Settings, network: Network, said: Diagnosti
 def _prove_whole(given: _Given, network: Network, settings: Settings, diagnostics: Diagnostics) -> None:
     """The model less its quantizers against the network that is written, on calibration data or random inputs. Raises
     UserError if they differ; a note if ONNX Runtime cannot run one of them."""
-    from qdq_translator.simulate.prove import other_outputs
+    from qdq_translator.simulate.reference import other_function, without_rounding
     from qdq_translator.simulate.run import ExplicitNetwork
 
     scales = {tensor: scale.value for tensor, scale in network.scales.items()}
     try:
         samples, _ = _proof_inputs(network.graph, settings, scales)
-        differing = other_outputs(ExplicitNetwork.of(given.graph(keep=True)), network.graph, samples)
+        explicit = ExplicitNetwork.of(given.graph(keep=True))
+        without_rounding(explicit.graph, explicit.ends)
+        differing = other_function(explicit.graph, network.graph, samples)
     except UserError as error:
         diagnostics.info("D0", f"--prove: the network as a whole could not be compared: {error}")
         return

@@ -224,6 +224,32 @@ def test_the_whole_network_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
         proved(network())
 
 
+@pytest.mark.parametrize(("factor", "refused"), [(1.0, False), (1.001, True)])
+def test_the_order_of_a_sum_that_the_network_amplifies_is_no_fault(
+    factor: float, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """x -> 4(x - xx) doubles an error at each of 17 steps: a last bit of the mean (35 dB; last bits of the weights: 38), a weight wrong by
+    0.1% (2 dB)."""
+    step = "s{0} = Mul (x{0}, x{0})\nd{0} = Sub (x{0}, s{0})\ne{0} = Add (d{0}, d{0})\nx{1} = Add (e{0}, e{0})\n"
+    body = pair("x", "q") + "c = Conv (q, w)\na = GlobalAveragePool (c)\nx0 = Sigmoid (a)\n"
+    body += "".join(step.format(number, number + 1) for number in range(17)) + "y = Identity (x17)"
+    model = graph("float[1,8,27,29] x", "float[b,c,h,w] y", body, w=40 * weights(1, 50, 8, 1, 1))
+    read = translator._read
+
+    def spoilt(*asked: Any) -> Any:
+        found = read(*asked)
+        name = found.graph.of("Conv")[-1].input(1)
+        found.graph.add_initializer(name, np.float32(factor) * found.graph.array(name))
+        return found
+
+    monkeypatch.setattr(translator, "_read", spoilt)
+    if refused:
+        with pytest.raises(UserError, match=r"of the translated network is .* dB away"):
+            proved(model)
+    else:
+        assert not taken_back(proved(model))
+
+
 def test_slices_compute_what_a_session_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every bit, with a node in every slice; weights behind a DequantizeLinear are in the slice of their reader."""
     body = "e = DequantizeLinear (codes, step)\nf = DequantizeLinear (codes, half)\nc = Conv (x, e)\nd = Conv (c, f)\ny = Relu (d)"
