@@ -35,8 +35,8 @@ from qdq_translator.ir.io import load_model
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import Samples, input_specs, load_samples
 from qdq_translator.simulate.metrics import Comparison
-from qdq_translator.simulate.reference import float_twin
 from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Session
+from qdq_translator.simulate.verdict import float_twin
 
 networks, tasks = later("e2e_workflow.common.networks"), later("e2e_workflow.common.tasks")
 ROOT = Path(__file__).resolve().parents[1]

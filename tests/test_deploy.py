@@ -180,9 +180,10 @@ def test_deepstream_reads_its_file(made: Path) -> None:
 def bundle(tmp_path: Path, **changes: Any) -> Bundle:
     files = consumers.TranslationFiles(tmp_path, "net")
     files.cache.write_text("TRT-100300-EntropyCalibration2\na:b: 3c010204\n")
+    files.layer_arg.write_text("")
     row: dict[str, Any] = {
         "name": "net", "folder": tmp_path, "platform": find_platform("jetpack-6.2"), "target": "gpu", "dla_core": 0,
-        "files": files, "loadable": None, "model": files.model, "cache": files.cache, "fp16_layers": [],
+        "files": files, "loadable": None,
         "gpu_layers": frozenset(), "inputs": (End("x", (1, 3, 8, 8), 0.1),), "outputs": (End("y", (1, 4), None),),
     }  # fmt: skip
     return Bundle(**{**row, **changes})

@@ -308,7 +308,7 @@ def test_a_tail_that_cannot_be_cut_off(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The whole is there all the same, and the reason is told."""
-    monkeypatch.setattr("qdq_translator.workflows.parts._equal", lambda one, other: False)
+    monkeypatch.setattr("qdq_translator.workflows.parts.same_bits", lambda one, other: False)
     assert translated(detector(), tmp_path) == 0
     summary = json.loads(capsys.readouterr().out)["translated"][0]
     assert "not cut" in summary["not_cut"] and TranslationFiles(tmp_path / "out", "net").model.exists()

@@ -15,8 +15,7 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.planning.root_causes import find_root_causes
-from qdq_translator.planning.root_causes.cures import Flag, command_line
+from qdq_translator.planning.root_causes import Flag, command_line, find_root_causes
 from qdq_translator.scales.inference import Context, Policy, infer_scales
 from qdq_translator.scales.table import Origin, ScaleTable
 from qdq_translator.targets.precision import make_plan

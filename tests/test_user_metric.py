@@ -13,7 +13,7 @@ import pytest
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import UserError
-from qdq_translator.simulate.user_metric import load_metric
+from qdq_translator.simulate.user_metric import metric_of
 
 SAMPLES = EXAMPLE_MODEL.parent / "digits_samples.npz"
 CODE = """
@@ -144,7 +144,7 @@ def test_what_fails_is_said_in_a_sentence(spec: str, said: str, desk: Path, caps
 
 def test_batches_count_by_their_samples(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text("def first(outputs, labels):\n    return float(outputs['y'][0]) + labels[0]\n")
-    score = load_metric(f"{tmp_path}/m.py:first").start("explicit")
+    score = metric_of(f"{tmp_path}/m.py:first").start("explicit")
     score.add({"y": np.array([1.0])}, np.array([10]), batch=3)
     score.add({"y": np.array([2.0])}, np.array([20]), batch=1)
     assert score.result() == (3 * 11 + 22) / 4

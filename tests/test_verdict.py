@@ -22,9 +22,19 @@ from qdq_translator.ir.graph import Graph
 from qdq_translator.simulate.evaluation import HERE
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import SlicedComparison
-from qdq_translator.simulate.reference import apart, float_twin, other_function
 from qdq_translator.simulate.run import ExplicitNetwork
-from qdq_translator.simulate.verdict import BROKEN, EQUAL, FALSE_ALARM, ROUNDING, SUSPICIOUS, judge, most_of_usual
+from qdq_translator.simulate.verdict import (
+    BROKEN,
+    EQUAL,
+    FALSE_ALARM,
+    ROUNDING,
+    SUSPICIOUS,
+    apart,
+    float_twin,
+    judge,
+    most_of_usual,
+    other_function,
+)
 from qdq_translator.workflows.verification import verify
 from tests.small_models import model
 from tests.test_verify_faults import COVERED

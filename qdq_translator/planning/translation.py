@@ -16,7 +16,7 @@ from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import Source
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes.rewrites import Rewrites
-from qdq_translator.planning.root_causes.cures import RootCauses
+from qdq_translator.planning.root_causes import RootCauses
 from qdq_translator.scales.inference.unify import SharedRange
 from qdq_translator.scales.network import TrainedWeight
 from qdq_translator.scales.table import ASSUMED, ScaleTable

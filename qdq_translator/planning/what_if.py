@@ -1,20 +1,18 @@
-"""What further scales and options would gain on a DLA: root causes with their gain in milliseconds, and options, each evaluated on the
-model, then all together; both ranked by gain."""
+"""What further scales and options would gain on a DLA: milliseconds of each layer that lacks a scale, and options, each evaluated on the
+model, then all together, ranked by gain."""
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Callable, Optional
 
 from qdq_translator.core.formats.report_rows import WhatIf
 from qdq_translator.core.options import flags_of
 from qdq_translator.core.rules import inference_options
 from qdq_translator.planning.decision import Decision
-from qdq_translator.planning.root_causes.cures import RootCauses
 from qdq_translator.targets.cost.estimate import CostPlan
 from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8, GPU, NO_SCALE
 from qdq_translator.targets.dla.verdicts import DlaPlan
-from qdq_translator.targets.precision import LayerPlan, add_macs
+from qdq_translator.targets.precision import add_macs
 
 
 def what_if_on_dla(
@@ -82,15 +80,12 @@ def _gain(row: WhatIf, base: WhatIf) -> tuple[int, float, int, int]:
     )
 
 
-# ---------------------------------------------------------------- what missing scales cost
-
-
-def with_milliseconds(causes: RootCauses, plan: Sequence[LayerPlan], dla: DlaPlan, costs: CostPlan) -> RootCauses:
-    """`causes` ranked by the time that they save; unchanged if there is no estimate."""
+def saved_by_scales(dla: DlaPlan, costs: CostPlan) -> Optional[dict[str, float]]:
+    """Layer that waits for a scale alone -> milliseconds that INT8 would save; None if there is no estimate."""
     if costs.milliseconds is None:
-        return causes
+        return None
     # what is fused behind a convolution in INT8 may be in either precision: its first node says what a layer waits for
-    waiting = {
+    return {
         # not below 0: small tensors, which INT8 pads to 32 channels, can be estimated a hair slower
         verdict.name: max(0.0, (cost.fp16_milliseconds or 0.0) - (cost.int8_milliseconds or 0.0))
         for verdict, cost in zip(dla.layers, costs.layers)
@@ -99,26 +94,3 @@ def with_milliseconds(causes: RootCauses, plan: Sequence[LayerPlan], dla: DlaPla
         and verdict.verdict == DLA_FP16
         and {finding.limit.id for finding in verdict.findings} == {NO_SCALE.id}
     }
-
-    def gained(names: Iterable[str]) -> float:
-        """Milliseconds if these nodes had their scales."""
-        return sum(waiting.get(name, 0.0) for name in names)
-
-    rows = [dataclasses.replace(cause, milliseconds=gained(cause.layers)) for cause in causes.causes]
-    roots = [
-        (layer, {causes.root_of[t] for t in layer.missing})
-        for layer in plan
-        if layer.avoidable and layer.missing and all(t in causes.root_of for t in layer.missing)
-    ]
-    gains = {
-        group.tensors: gained(layer.name for layer, own in roots if own <= set(group.tensors))
-        for group in causes.groups
-    }
-    groups, so_far = [], set()
-    for group in sorted(causes.groups, key=lambda group: -gains[group.tensors]):
-        so_far |= set(group.tensors)
-        together = add_macs(layer for layer, own in roots if own <= so_far)
-        groups.append(dataclasses.replace(group, milliseconds=gains[group.tensors], total_macs=together))
-    return dataclasses.replace(
-        causes, causes=sorted(rows, key=lambda cause: -(cause.milliseconds or 0.0)), groups=groups
-    )

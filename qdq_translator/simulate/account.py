@@ -20,21 +20,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Callable, Collection, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Collection, Iterator, Mapping, NamedTuple, Optional, Sequence, TypeVar, Union
 
 import numpy as np
 import onnx
 
 from qdq_translator.core.formats.layer_precisions import is_expressible
-from qdq_translator.core.formats.verify_rows import FITS, Audit, AuditedScale, AuditedWeight, Rounding
+from qdq_translator.core.formats.verify_rows import FITS, Audit, AuditedScale, AuditedWeight, Jump, Rounding
 from qdq_translator.core.formats.verify_rows import Account as AccountRow
-from qdq_translator.core.workers.work import Work, shards
+from qdq_translator.core.workers.work import Work
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.planning.placement import COMMUTING, Placement
-from qdq_translator.simulate.calibration.audit import audit_scales
+from qdq_translator.simulate.calibration.audit import audit_scales, audit_weights
 from qdq_translator.simulate.calibration.histogram import Histogram
-from qdq_translator.simulate.calibration.weight_audit import audit_weights
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import (
     ImplicitNetwork,
@@ -91,6 +90,9 @@ class Entry:
     excess: float = 0.0
 
 
+_Row = TypeVar("_Row", bound=Union[AuditedScale, AuditedWeight, Jump])
+
+
 @dataclasses.dataclass(frozen=True)
 class Account:
     """entries: largest first. whole: noise energy of the whole simulation, on the same samples. passes: of the network over
@@ -132,10 +134,14 @@ class Account:
             if tensors.intersection(e.candidate.tensors) or weights.intersection(e.candidate.weights)
         ]
 
-    def share_of(self, row: Union[AuditedScale, AuditedWeight]) -> float:
-        """Of what `--audit` checked (0 to 1)."""
-        found = self.entry(row.tensor) if isinstance(row, AuditedScale) else self.entry(layer=row.node)
-        return self.share(found.noise) if found is not None else 0.0
+    def with_share(self, row: _Row) -> _Row:
+        """With its share (0 to 1) of the sum; a jump also with the causes of its entry."""
+        tensor = "" if isinstance(row, AuditedWeight) or getattr(row, "where", "") == "made" else row.tensor
+        entry = self.entry(tensor, "" if isinstance(row, AuditedScale) or tensor else row.node)
+        more: dict[str, Any] = {}
+        if isinstance(row, Jump):
+            more["notes"] = tuple(dict.fromkeys((*row.notes, *(entry.causes if entry is not None else ()))))
+        return dataclasses.replace(row, noise_share=self.share(entry.noise) if entry is not None else 0.0, **more)
 
     def in_words_of(self, audit: Optional[Audit]) -> Account:
         """With the causes that `--audit` found, on all samples; the same without one."""
@@ -248,7 +254,7 @@ class Judge:
     def expected(self) -> list[list[np.ndarray]]:
         """The float outputs of every run."""
         work = _Varying(self._float, (PLAIN,), self.samples, self.where.provider, keep=True)
-        found = self.where.engine.run(work, shards(self.samples.runs))
+        found = self.where.over(work, self.samples.runs)
         return [list(outputs.values()) for (outputs,) in found.outputs]
 
     def simulated(self, precisions: Mapping[str, str], placement: Optional[Placement] = None) -> Simulated:
@@ -275,7 +281,7 @@ class Judge:
         provider, runs = self.where.provider, range(self.samples.runs)
         work = _Varying(model, tuple(changes), self.samples, provider, self.expected, ground=ground)
         parts = self.where.engine.parts(work, [range(run, run + 1) for run in runs])
-        return np.transpose([list(map(_energy, part.rows)) for part in parts])
+        return np.transpose([list(map(_energy, part.rows.values())) for part in parts])
 
     def _varied(self, model: onnx.ModelProto, changes: tuple[Change, ...]) -> list[Quality]:
         """One for each change of the model."""
@@ -291,13 +297,16 @@ class Judge:
             part.outputs.clear()
 
         work = _Varying(model, changes, self.samples, self.where.provider, self.expected, keep=bool(scores))
-        found = self.where.engine.run(work, shards(self.samples.runs), watch=score)
+        found = self.where.over(work, self.samples.runs, watch=score)
         metrics: list[Optional[float]] = [one.result() for one in scores] if scores else [None] * len(changes)
         return [
             Quality(
-                min(row.sqnr_db for row in rows), min(row.cosine for row in rows), metric, samples=len(self.samples)
+                min(row.sqnr_db for row in rows.values()),
+                min(row.cosine for row in rows.values()),
+                metric,
+                samples=len(self.samples),
             )
-            for rows, metric in zip(found.rows, metrics)
+            for rows, metric in zip(found.rows.values(), metrics)
         ]
 
 
@@ -416,14 +425,14 @@ class _Accounting:
             base.model, tuple(changes), judge.samples, judge.where.provider, ground=self._targets.all, counted=counted
         )
         found = judge.where.engine.run(work, self.ranges)
-        noise = list(map(_energy, found.rows))
+        noise = list(map(_energy, found.rows.values()))
         if plan is not None:
             self.whole = noise.pop()
         return noise, found.histograms
 
 
-def _energy(outputs: Sequence[Comparison]) -> float:
-    return sum(min(row.noise, _MOST_NOISE) for row in outputs)
+def _energy(outputs: Mapping[str, Comparison]) -> float:
+    return sum(min(row.noise, _MOST_NOISE) for row in outputs.values())
 
 
 class _Fits:
@@ -452,12 +461,11 @@ class _Fits:
         return Entry(candidate, noise, members, tuple(causes), max(excess, float(poor)))
 
 
-@dataclasses.dataclass
-class _Varied:
-    """rows: for every change a comparison of each output. histograms: tensor -> its values. outputs: of each run, for
+class _Varied(NamedTuple):
+    """rows: number of a change -> output -> comparison. histograms: tensor -> its values. outputs: of each run, for
     every change, if a metric needs them."""
 
-    rows: list[list[Comparison]]
+    rows: dict[int, dict[str, Comparison]]
     outputs: list[list[dict[str, np.ndarray]]]
     histograms: dict[str, Histogram]
 
@@ -481,30 +489,20 @@ class _Varying(Work):
 
         def compared(run: int) -> _Varied:
             base = segments.base(self.samples.feed(run), self.ground)
-            found = _Varied([], [[]] if self.keep else [], {name: Histogram() for name in self.counted.values()})
+            found = _Varied({}, [[]] if self.keep else [], {name: Histogram() for name in self.counted.values()})
             for tensor, name in self.counted.items():
                 found.histograms[name].add(base.made[tensor])
             wanted = self.expected[run] if self.expected is not None else [base.read[n] for n in segments.outputs]
-            for change in self.changes:
+            for number, change in enumerate(self.changes):
                 values = segments.changed(base, change)
-                rows = [Comparison() for _ in segments.outputs]
-                for row, name, reference in zip(rows, segments.outputs, wanted):
-                    row.add(reference, values[name])
-                found.rows.append(rows)
+                found.rows[number] = {name: Comparison() for name in segments.outputs}
+                for name, reference in zip(segments.outputs, wanted):
+                    found.rows[number][name].add(reference, values[name])
                 if self.keep:
                     found.outputs[0].append(values)
             return found
 
         return compared
-
-    def merge(self, total: _Varied, part: _Varied) -> _Varied:
-        for rows, others in zip(total.rows, part.rows):
-            for row, other in zip(rows, others):
-                row.merge(other)
-        for name, histogram in total.histograms.items():
-            histogram.merge(part.histograms[name])
-        total.outputs += part.outputs
-        return total
 
 
 # -------------------------------------------------------------------- what is rounded as one

@@ -9,7 +9,7 @@ import hashlib
 import io
 import os
 from pathlib import Path
-from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Optional
 
 import numpy as np
 import onnx
@@ -21,14 +21,14 @@ from qdq_translator.core.formats.npz import read_npz
 from qdq_translator.core.formats.schemas import DEVICE_RESULTS, read_json
 from qdq_translator.core.formats.verify_rows import Outputs, Pair
 from qdq_translator.core.progress import Progress, silent
-from qdq_translator.core.workers.work import Work, shards
+from qdq_translator.core.workers.work import Work
 from qdq_translator.ir.graph import Graph
 from qdq_translator.simulate.counterparts import Counterparts
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, noise_of_run
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import Comparison, SlicedComparison, class_scores
-from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Session, folded, same_inputs
+from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Session, folded, same_ends
 from qdq_translator.simulate.user_metric import UserMetric
 
 EXPLICIT, SIMULATED, FLOAT = "explicit", "simulated", "float"
@@ -71,13 +71,13 @@ def compare_outputs(
     explicit, simulated, samples, metric = setup.explicit, setup.simulated, setup.samples, setup.metric
     inputs, names = ([v.name for v in ends] for ends in (simulated.model.graph.input, simulated.model.graph.output))
     stages = {EXPLICIT: setup.reference, SIMULATED: simulated.model}
-    same_inputs(inputs, explicit.graph.inputs, EXPLICIT)
-    _same_outputs(explicit.graph.outputs, names)
+    same_ends("inputs", inputs, explicit.graph.inputs, EXPLICIT)
+    same_ends("outputs", names, explicit.graph.outputs, EXPLICIT)
     pairs = [(EXPLICIT, SIMULATED)]
     rename: dict[str, str] = {}
     if setup.float_model is not None:
         graph = Graph.from_model(copy_model(setup.float_model))
-        same_inputs(inputs, graph.inputs, FLOAT)
+        same_ends("inputs", inputs, graph.inputs, FLOAT)
         stages[FLOAT] = graph.to_model()
         rename = _match_outputs(list(graph.outputs), names)
         pairs += [(FLOAT, EXPLICIT), (FLOAT, SIMULATED)]
@@ -98,10 +98,7 @@ def compare_outputs(
                 one.add(values[stage], labels, samples.batch)
         part.outputs.clear()
 
-    def tell(done: int) -> None:
-        setup.progress("comparing outputs", done, samples.runs)
-
-    found = setup.where.engine.run(work, shards(samples.runs), tell, score)
+    found = setup.where.over(work, samples.runs, setup.progress, "comparing outputs", watch=score)
     accuracy: dict[str, dict[str, float]] = {}
     for (stage, name), count in found.right.items():
         accuracy.setdefault(stage, {})[name] = 100 * count / len(samples)
@@ -110,8 +107,7 @@ def compare_outputs(
     return found.rows[EXPLICIT, SIMULATED], Outputs(tuple(rows), accuracy, results)
 
 
-@dataclasses.dataclass
-class _Compared:
+class _Compared(NamedTuple):
     """rows: pair -> output -> comparison. right: (stage, output) -> right labels. outputs: of each run, stage -> output
     -> values, if a metric needs them."""
 
@@ -175,15 +171,6 @@ class Comparing(Work):
                     right[stage, name] = int(np.count_nonzero(scores.argmax(axis=1) == labels))
         return right
 
-    def merge(self, total: _Compared, part: _Compared) -> _Compared:
-        for pair, outputs in part.rows.items():
-            for name, row in outputs.items():
-                total.rows[pair][name].merge(row)
-        for key, count in part.right.items():
-            total.right[key] = total.right.get(key, 0) + count
-        total.outputs += part.outputs
-        return total
-
 
 def compare(row: Comparison, a: np.ndarray, b: np.ndarray, name: str, stage_a: str, stage_b: str) -> None:
     """Adds an output of two stages to the comparison. Raises UserError for other sizes."""
@@ -197,14 +184,6 @@ def compare(row: Comparison, a: np.ndarray, b: np.ndarray, name: str, stage_a: s
             "They do not belong together; check which models were given.",
         )
     row.add(a, b)
-
-
-def _same_outputs(given: Iterable[str], wanted: Sequence[str]) -> None:
-    if set(given) != set(wanted):
-        raise UserError(
-            f"The explicit model has the outputs {', '.join(given)}; the translation has {', '.join(wanted)}.",
-            "Give the model that the translation was made from.",
-        )
 
 
 def _match_outputs(given: list[str], wanted: list[str]) -> dict[str, str]:

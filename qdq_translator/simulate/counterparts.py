@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import QuantParams
@@ -16,14 +18,8 @@ class Counterparts:
         self.stripped, self.graph = stripped, explicit.graph
         self.by_node = {n.name: n for n in self.graph.nodes}
         self.constants = Constants(self.graph)
-        self._base: dict[str, str] = {}
-        self._aliases: dict[str, list[str]] = {}
-
-    def base(self, name: str) -> str:
-        """Counterpart in the explicit model, '' if none."""
-        if name not in self._base:
-            self._base[name] = self._find(name)
-        return self._base[name]
+        self.base = functools.lru_cache(maxsize=None)(self._base)
+        self.aliases = functools.lru_cache(maxsize=None)(self._aliases)
 
     def is_clamped(self, name: str) -> bool:
         """True for the output of a clamp from inside a quantizer (rule Q9): no node of the explicit model makes it."""
@@ -38,7 +34,8 @@ class Counterparts:
         clamped = any(self.is_clamped(o) for r in self.stripped.consumers(name) for o in r.outputs)
         return bool(readers) and (clamped or not self._as_read(base))
 
-    def _find(self, name: str) -> str:
+    def _base(self, name: str) -> str:
+        """Counterpart in the explicit model, '' if none."""
         graph = self.graph
         if name not in graph.producer and name not in graph.inputs:
             producer = self.stripped.producer.get(name)
@@ -62,13 +59,11 @@ class Counterparts:
         producer = self.graph.producer.get(node.inputs[0]) if node.inputs else None
         return node.is_op("Clip") and producer is not None and is_quantize(producer)
 
-    def aliases(self, name: str) -> list[str]:
+    def _aliases(self, name: str) -> list[str]:
         """Names read: after DequantizeLinear, or as it is. Empty if it does not exist."""
-        if name not in self._aliases:
-            base = self.base(name)
-            found = self._as_read(base) if base and not self.is_moved(name) else []
-            self._aliases[name] = list(dict.fromkeys(found)) or ([base] if base else [])
-        return self._aliases[name]
+        base = self.base(name)
+        found = self._as_read(base) if base and not self.is_moved(name) else []
+        return list(dict.fromkeys(found)) or ([base] if base else [])
 
     def _as_read(self, tensor: str) -> list[str]:
         graph = self.graph

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Iterator, Optional
+from typing import Any, Callable, Iterator, Optional
 
 from qdq_translator.core.errors import UsageError
-from qdq_translator.core.workers.work import Engine, InProcess
+from qdq_translator.core.progress import Progress, silent
+from qdq_translator.core.workers.work import Engine, InProcess, Work, shards
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,23 @@ class Evaluation:
 
     engine: Engine
     provider: str = "cpu"
+
+    def over(
+        self,
+        work: Work,
+        runs: int,
+        progress: Progress = silent,
+        what: str = "",
+        part: tuple[int, int] = (0, 1),
+        watch: Callable[[Any], None] = lambda part: None,
+    ) -> Any:
+        """`work` on so many runs. progress: told `what` is done. part: the number of this work among so many alike. watch: see `Engine.run`."""
+        number, parts = part
+
+        def tell(done: int) -> None:
+            progress(what, number * runs + done, parts * runs)
+
+        return self.engine.run(work, shards(runs), tell, watch)
 
 
 HERE = Evaluation(InProcess())

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional
 
 import numpy as np
 import numpy.typing as npt
@@ -140,14 +140,18 @@ class ImplicitNetwork:
 
 @dataclasses.dataclass
 class Simulated:
-    """model: for ONNX Runtime. made: stripped tensor -> its name as its layer makes it; read: -> as its readers see it.
+    """graph: for ONNX Runtime. made: stripped tensor -> its name as its layer makes it; read: -> as its readers see it.
     wide: float16 tensor of the model -> the float32 one that INT8 layers read instead (rule 8)."""
 
-    model: onnx.ModelProto
+    graph: Graph
     made: dict[str, str]
     read: dict[str, str]
     placement: Placement
     wide: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def model(self) -> onnx.ModelProto:
+        return self.graph.to_model()
 
 
 def copy_model(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -180,19 +184,6 @@ def simulate(
 ) -> Simulated:
     """`precisions` replaces the layer argument, `placement` all that follows from scales and layer argument. `types` of
     the network's model avoids inferring them again. unrounded: keep original weights next to the rounded ones."""
-    graph, simulated = simulated_graph(network, options, precisions, types, placement, unrounded)
-    return dataclasses.replace(simulated, model=graph.to_model())
-
-
-def simulated_graph(
-    network: ImplicitNetwork,
-    options: SimulationOptions,
-    precisions: Optional[Mapping[str, str]] = None,
-    types: Optional[TensorTypes] = None,
-    placement: Optional[Placement] = None,
-    unrounded: bool = False,
-) -> tuple[Graph, Simulated]:
-    """The graph and the rest, with an empty model."""
     graph = network.graph()
     types = types or TensorTypes(graph)
     placement = placement or placement_of(network, options, graph, types, precisions)
@@ -203,7 +194,7 @@ def simulated_graph(
     builder.widen()
     if not unrounded:
         remove_unused_initializers(graph)
-    return graph, Simulated(onnx.ModelProto(), builder.made, builder.read, placement, builder._wide)
+    return Simulated(graph, builder.made, builder.read, placement, builder._wide)
 
 
 def chained(parts: Mapping[str, Simulated], whole: Simulated) -> Simulated:
@@ -222,7 +213,7 @@ def chained(parts: Mapping[str, Simulated], whole: Simulated) -> Simulated:
     made = {name for node in result.graph.node for name in node.output}.union(v.name for v in result.graph.input)
     missing = [value.name for value in ends if value.name not in made]
     assert not missing, missing
-    return dataclasses.replace(whole, model=result)
+    return dataclasses.replace(whole, graph=Graph.from_model(result))
 
 
 def hold(graph: Graph, types: TensorTypes, scales: Mapping[str, float]) -> dict[str, str]:
@@ -347,8 +338,7 @@ class _Builder:
         half = name in self._half
         if half:
             self._half.update((made, read))
-        make = {"even": self._q_dq, "noise": self._noise, "away": self._away}[self.options.rounding]
-        insert_behind(graph, made, make(made, read, scale, half))
+        insert_behind(graph, made, self._rounded(made, read, scale, half))
         self._reconnect(readers, made, read)
         self.made[name], self.read[name] = made, read
 
@@ -405,78 +395,58 @@ class _Builder:
         what = "scale" if code == 1 else code
         return self._constant(f"simulated_{what}_{np.float32(scale).view(np.uint32):08x}", code * scale)
 
-    def _q_dq(self, source: str, target: str, scale: float, half: bool) -> list[Node]:
-        zero = self._constant("simulated_zero", 0, np.int8)
-        step = self._step(scale)
-        steps: list[tuple[str, list[str]]] = [("QuantizeLinear", [step, zero]), ("DequantizeLinear", [step, zero])]
-        return self._chain(source, target, steps, half)
-
-    def _noise(self, source: str, target: str, scale: float, half: bool) -> list[Node]:
-        """Clipped to the range of the codes, and uniform noise of one step. A random operator would take as long as the
-        network: the same numbers come again and again, from a place that tensor and run decide (`noise_of_run`)."""
+    def _rounded(self, source: str, target: str, scale: float, half: bool) -> list[Node]:
+        """Nodes that compute `target` from `source` in float32."""
         graph = self.graph
         nodes: list[Node] = []
 
-        def made(op: str, *inputs: str) -> str:
+        def made(op: str, *inputs: str, **attributes: Any) -> str:
             output = graph.unique_name(f"{target}_{op}")
-            nodes.append(Node(op, inputs, [output], graph.unique_name(f"{output}_op")))
+            nodes.append(Node(op, inputs, [output], graph.unique_name(f"{output}_op"), **attributes))
             return output
 
+        values = made("Cast", source, to=TensorProto.FLOAT) if half else source
+        if self.options.rounding == "noise":
+            place = self._constant(f"{target}_place", self._random.integers(1, NOISE_PERIOD, 1), np.int64)
+            values = self._noise(made, source, values, place, scale)
+        else:
+            values = (self._away if self.options.rounding == "away" else self._even)(made, values, scale)
+        if half:
+            self._widening.add(nodes[0].name)
+            self._wide[target] = values
+            made("Cast", values, to=TensorProto.FLOAT16)
+        nodes[-1].outputs = [target]
+        return nodes
+
+    def _even(self, made: Callable[..., str], values: str, scale: float) -> str:
+        step, zero = self._step(scale), self._constant("simulated_zero", 0, np.int8)
+        return made("DequantizeLinear", made("QuantizeLinear", values, step, zero), step, zero)
+
+    def _away(self, made: Callable[..., str], values: str, scale: float) -> str:
+        """sign(v) * floor(|v| + 1/2) for v = x / scale, clipped to the codes, times scale."""
+        step, half = self._step(scale), self._constant("simulated_half", 0.5)
+        low, high = self._constant("simulated_low", -128), self._constant("simulated_high", 127)
+        steps = made("Div", values, step)
+        codes = made("Mul", made("Floor", made("Add", made("Abs", steps), half)), made("Sign", steps))
+        return made("Mul", made("Min", made("Max", codes, low), high), step)
+
+    def _noise(self, made: Callable[..., str], source: str, values: str, place: str, scale: float) -> str:
+        """Clipped to the range of the codes, and uniform noise of one step. A random operator would take as long as the
+        network: the same numbers come again and again, from a place that tensor and run decide (`noise_of_run`)."""
         if not self._run:
-            self._run = graph.unique_name("simulated_run")
-            graph.inputs[self._run] = helper.make_tensor_value_info(self._run, TensorProto.INT64, [1])
+            self._run = self.graph.unique_name("simulated_run")
+            self.graph.inputs[self._run] = helper.make_tensor_value_info(self._run, TensorProto.INT64, [1])
             even = (np.arange(NOISE_PERIOD) + 0.5) / NOISE_PERIOD - 0.5
             self._constant("simulated_noise", np.random.default_rng(0).permutation(even))
         period, one = (self._constant(f"simulated_{n}", n, np.int64) for n in (NOISE_PERIOD, 1))
-        own = self._constant(f"{target}_place", self._random.integers(1, NOISE_PERIOD, 1), np.int64)
-        first = made("Mod", made("Mul", own, self._run), period)
+        first = made("Mod", made("Mul", place, self._run), period)
         last = made("Add", first, made("Size", source))
         repeated = made("Tile", self._constants["simulated_noise"], made("Add", made("Div", last, period), one))
-        noise = made("Slice", repeated, first, last)
-        shaped = made("Reshape", noise, made("Shape", source))
-        noise = made("Mul", shaped, self._step(scale))
-        low, high = (self._step(scale, code) for code in (-128, 127))
-        clip = [] if source in self.options.unclipped else [("Max", [low]), ("Min", [high])]
-        return [*nodes, *self._chain(source, target, [*clip, ("Add", [noise])], half)]
-
-    def _away(self, source: str, target: str, scale: float, half: bool) -> list[Node]:
-        """sign(v) * floor(|v| + 1/2) for v = x / scale, clipped to the codes, times scale."""
-        step = self._step(scale)
-        low, high = self._constant("simulated_low", -128), self._constant("simulated_high", 127)
-        graph = self.graph
-        sign = graph.unique_name(f"{target}_sign")
-        steps: list[tuple[str, list[str]]] = [
-            ("Div", [step]),
-            ("Abs", []),
-            ("Add", [self._constant("simulated_half", 0.5)]),
-            ("Floor", []),
-            ("Mul", [sign]),
-            ("Max", [low]),
-            ("Min", [high]),
-            ("Mul", [step]),
-        ]
-        nodes = self._chain(source, target, steps, half)
-        at, divided = next((at, node) for at, node in enumerate(nodes) if node.op_type == "Div")
-        nodes.insert(at + 1, Node("Sign", [divided.outputs[0]], [sign], graph.unique_name(f"{sign}_op")))
-        return nodes
-
-    def _chain(self, source: str, target: str, steps: list[tuple[str, list[str]]], half: bool) -> list[Node]:
-        """One node after the other on the first input; between Casts for float16 tensors."""
-        graph = self.graph
-        nodes: list[Node] = []
-        ops = [("Cast", []), *steps, ("Cast", [])] if half else steps
-        current = source
-        for position, (op, more) in enumerate(ops):
-            output = target if position == len(ops) - 1 else graph.unique_name(f"{target}_{op}")
-            node = Node(op, [current, *more], [output], graph.unique_name(f"{output}_op"))
-            if op == "Cast":
-                node.set("to", TensorProto.FLOAT if position == 0 else TensorProto.FLOAT16)
-            nodes.append(node)
-            current = output
-        if half:
-            self._widening.add(nodes[0].name)
-            self._wide[target] = nodes[-1].inputs[0]
-        return nodes
+        noise = made("Reshape", made("Slice", repeated, first, last), made("Shape", source))
+        if source not in self.options.unclipped:
+            low, high = (self._step(scale, code) for code in (-128, 127))
+            values = made("Min", made("Max", values, low), high)
+        return made("Add", values, made("Mul", noise, self._step(scale)))
 
 
 def noise_of_run(run: int) -> np.ndarray:

@@ -30,11 +30,13 @@ def class_scores(values: np.ndarray) -> Optional[np.ndarray]:
 
 
 class Comparison:
-    """Of `other` with `reference`, over everything that was added. `peak`: largest magnitude in `other`."""
+    """Of `other` with `reference`, over everything that was added. `peak`: largest magnitude in `other`. comparable: False where the
+    caller found something that cannot be added."""
 
     def __init__(self) -> None:
         self.count = 0
         self.non_finite = 0
+        self.comparable = True
         self.max_abs = 0.0
         self.peak = 0.0
         self._aa = self._bb = self._dd = 0.0
@@ -70,6 +72,7 @@ class Comparison:
 
     def merge(self, other: Comparison) -> None:
         """Append all comparisons of `other` to this one."""
+        self.comparable &= other.comparable
         self.count += other.count
         self.non_finite += other.non_finite
         self.max_abs, self.peak = max(self.max_abs, other.max_abs), max(self.peak, other.peak)
@@ -207,3 +210,9 @@ def noise_to_db(noise: float) -> float:
 
 def finite_or_none(value: float) -> Optional[float]:
     return value if math.isfinite(value) else None
+
+
+def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
+    """Equal in form, type and every bit: NaN equals NaN, and 0 is not -0."""
+    same = one.shape == other.shape and one.dtype == other.dtype
+    return one is other or (same and one.tobytes() == other.tobytes())

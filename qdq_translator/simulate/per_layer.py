@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, Optional, Sequence, Tuple
 
 import numpy as np
 import onnx
@@ -28,7 +28,7 @@ import onnx
 from qdq_translator.core.formats.verify_rows import Jump, Layer, Layers
 from qdq_translator.core.rules import STATED
 from qdq_translator.core.words import listed
-from qdq_translator.core.workers.work import Work, shards
+from qdq_translator.core.workers.work import Work
 from qdq_translator.ir.constants import is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX
@@ -110,7 +110,7 @@ class LayerComparison:
 
 def compare_layers(setup: Setup, group_bytes: int = GROUP_BYTES) -> LayerComparison:
     """Every float tensor that both models have, in graph order."""
-    names, samples, engine = setup.names, setup.samples, setup.where.engine
+    names, samples = setup.names, setup.samples
     types = TensorTypes(names.stripped)
     tensors = [
         name
@@ -119,15 +119,13 @@ def compare_layers(setup: Setup, group_bytes: int = GROUP_BYTES) -> LayerCompari
     ]
     notes, rows = Notes(setup), []
     groups = list(in_groups(tensors, types, samples.batch, group_bytes // 4, MOST_TENSORS))  # two models, made and read
-    total = len(groups) * samples.runs
     for number, group in enumerate(groups):
-
-        def tell(done: int, before: int = number * samples.runs) -> None:
-            setup.progress("comparing layers", before + done, total)
-
-        fetched = engine.run(_Layers.of(setup, group), shards(samples.runs), tell)
-        rows += [notes.row(name, *fetched[name]) for name in group if name in fetched]
-    setup.progress("comparing layers", total, total)
+        work, part = _Layers.of(setup, group), (number, len(groups))
+        fetched = setup.where.over(work, samples.runs, setup.progress, "comparing layers", part)
+        for name in group:
+            made, *read = (fetched[name, way] for way in ("", *names.aliases(name)))
+            if all(row.comparable for row in read):
+                rows.append(notes.row(name, made, read))
     _relate(rows, names.stripped, types)
     return LayerComparison(rows)
 
@@ -159,21 +157,20 @@ def _noise_for_readers(row: Row) -> tuple[float, bool]:
     return (row.made.noise if row.made is not None else 0.0), True
 
 
-_Rows = Dict[str, Tuple[Optional[Comparison], List[Comparison]]]
-"""Tensor -> as its layer makes it, and as its readers see it, each of them; without those that cannot be compared."""
+_Rows = Dict[Tuple[str, str], Comparison]
+"""(tensor, "") -> as its layer makes it; (tensor, tensor of the explicit model) -> as readers of that one see it."""
 
 
 @dataclasses.dataclass
 class _Layers(Work):
     """Tensors of one group in both models. theirs: tensor -> how the explicit model makes it, and how each reader sees
-    it; ours: the same of the simulated engine, which has one way; clamped: see `Counterparts.is_clamped`."""
+    it; ours: the same of the simulated engine, which has one way."""
 
     explicit: onnx.ModelProto
     simulated: onnx.ModelProto
     ends: CodedEnds
     theirs: dict[str, tuple[str, list[str]]]
     ours: dict[str, tuple[str, str]]
-    clamped: frozenset[str]
     samples: Samples
     provider: str
 
@@ -186,7 +183,6 @@ class _Layers(Work):
             setup.explicit.ends,
             {n: (names.base(n), names.aliases(n)) for n in group},
             {n: (simulated.made[n], (simulated.made if names.is_moved(n) else simulated.read)[n]) for n in group},
-            frozenset(filter(names.is_clamped, group)),
             setup.samples,
             setup.where.provider,
         )
@@ -200,50 +196,25 @@ class _Layers(Work):
         def compared(run: int) -> _Rows:
             feed = self.samples.feed(run)
             a, b = self.ends.real(left.run(self.ends.feed(feed))), right.run(feed)
-            rows = ((name, self._rows(name, a, b)) for name in self.theirs)
-            return {name: row for name, row in rows if row is not None}
+            rows: _Rows = {}
+            for name, (base, aliases) in self.theirs.items():
+                made, seen = (b[tensor] for tensor in self.ours[name])
+                rows[name, ""] = _comparison(a[base], made)
+                rows.update(((name, alias), _comparison(a[alias], seen)) for alias in aliases)
+            return rows
 
         return compared
 
-    def _rows(
-        self, name: str, a: dict[str, np.ndarray], b: dict[str, np.ndarray]
-    ) -> Optional[tuple[Optional[Comparison], list[Comparison]]]:
-        base, aliases = self.theirs[name]
-        raw, seen = (b[tensor] for tensor in self.ours[name])
-        made = (
-            None if name in self.clamped else _comparison(a[base], raw)
-        )  # codes on the way through data movement: None
-        if made is not None and aliases == [base] and self.ours[name][0] == self.ours[name][1]:
-            return made, [made]
-        read = [_comparison(a[alias], seen) for alias in aliases]
-        whole = [row for row in read if row is not None]
-        return (made, whole) if len(whole) == len(read) else None
 
-    def merge(self, total: _Rows, part: _Rows) -> _Rows:
-        merged: _Rows = {}
-        for name in [name for name in total if name in part]:
-            (made, read), (other, others) = total[name], part[name]
-            for row, more in zip(read, others):
-                row.merge(more)
-            if made is not None and other is not None and not any(made is row for row in read):
-                made.merge(other)
-            merged[name] = (made if other is not None else None), read
-        return merged
-
-
-def _comparison(reference: np.ndarray, other: np.ndarray) -> Optional[Comparison]:
-    """Comparison; None if not float or of another shape."""
-    if reference.dtype.kind != "f" or not _same_shape(reference, other):
-        return None
-    row = Comparison()
-    row.add(reference, other.reshape(reference.shape))
+def _comparison(reference: np.ndarray, other: np.ndarray) -> Comparison:
+    """Not comparable unless float and, but for trailing ones, of the same shape: a tensor that is rewritten for the DLA (rule D5) is
+    [N, C, 1, 1] instead of [N, C]."""
+    row, rank = Comparison(), min(reference.ndim, other.ndim)
+    same = reference.shape[:rank] == other.shape[:rank] and reference.size == other.size
+    row.comparable = reference.dtype.kind == "f" and same
+    if row.comparable:
+        row.add(reference, other.reshape(reference.shape))
     return row
-
-
-def _same_shape(a: np.ndarray, b: np.ndarray) -> bool:
-    """True also if only trailing ones differ: [N, C] and, rewritten for the DLA (rule D5), [N, C, 1, 1]."""
-    rank = min(a.ndim, b.ndim)
-    return a.shape[:rank] == b.shape[:rank] and a.size == b.size
 
 
 class Notes:
@@ -256,21 +227,22 @@ class Notes:
         self.weights = {row["node"]: row for row in setup.network.report.get("weights", [])}
         self.requantized = {node for node, _ in self.placement.weights}
 
-    def row(self, tensor: str, made: Optional[Comparison], read: Sequence[Comparison]) -> Row:
+    def row(self, tensor: str, made: Comparison, read: Sequence[Comparison]) -> Row:
         """made: as its layer makes it. read: as each of its readers sees it, the worst of which counts."""
         node, placement = self.stripped.producer.get(tensor), self.placement
+        has_made = made.comparable and node is not None and not self.names.is_clamped(tensor)
         row = Row(
             tensor,
             node.name if node is not None else "",
             node.op_type if node is not None else "input",
-            made if node is not None else None,
+            made if has_made else None,
             max(read, key=lambda comparison: comparison.noise),
             placement.held.get(tensor),
             notes=self.of(tensor),
             harmless=self.is_harmless(tensor),
             unrounded=tensor in placement.stay_float or tensor in placement.fused,
         )
-        if tensor in self.network.unary and made is not None and made.peak > INT8_MAX:
+        if tensor in self.network.unary and has_made and made.peak > INT8_MAX:
             row.notes.append(f"its values reach {made.peak:.4g}: where Conv and Add are not fused, 127 cuts them")
         return row
 

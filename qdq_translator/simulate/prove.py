@@ -25,7 +25,7 @@ from qdq_translator.ir.types import TensorTypes
 from qdq_translator.ir.weights import to_array
 from qdq_translator.planning.translation import Translated
 from qdq_translator.scales.network import Applied, Stage
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulated_graph
+from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import Samples, input_specs, random_samples
 from qdq_translator.simulate.metrics import Comparison
 from qdq_translator.simulate.run import Session, Sliced, value_info
@@ -230,23 +230,26 @@ def _compare(
     shapes = _shapes(sides, piece)
     if isinstance(shapes, str):
         return shapes
-    differences = {name: _Difference() for name in outputs}
+    differences: dict[str, list[Comparison]] = {name: [] for name in outputs}
     try:
         runs = [_session(side, nodes, outputs, own) for side, nodes, own in zip(sides, piece, shapes)]
         for number in range(SAMPLES):
             feeds = _feeds(sides, shapes, scales, number)
             want, got = (run(feed) for run, feed in zip(runs, feeds))
             del feeds
-            for name, difference in differences.items():
-                inferred, shape = before.sizes(name), want[name].shape
-                if inferred not in (None, shape):
-                    return f"'{name}' has the shape {list(shape)}, not {list(inferred or ())}"
-                difference.add(want.pop(name), got.pop(name), number < _USUAL)
+            for name, rows in differences.items():
+                inferred, one, other = before.sizes(name), want.pop(name), got.pop(name)
+                if inferred not in (None, one.shape):
+                    return f"'{name}' has the shape {list(one.shape)}, not {list(inferred or ())}"
+                if one.size != other.size:
+                    return f"'{name}' has {other.size} values instead of {one.size}"
+                rows.append(Comparison())
+                rows[-1].add(other.reshape(one.shape), one)
     except MissingDependency:
         raise
     except UserError as error:
         return error.what.rstrip(".")
-    found = (difference.words(name, TOLERANCE + allowed) for name, difference in differences.items())
+    found = (_difference(name, rows, TOLERANCE + allowed) for name, rows in differences.items())
     return next(filter(None, found), "")
 
 
@@ -254,41 +257,15 @@ def _is_read(side: _Side, name: str, inside: set[int]) -> bool:
     return name in side.graph.outputs or any(id(reader) not in inside for reader in side.graph.consumers(name))
 
 
-class _Difference:
-    """Of a tensor before and after a rule, for one input after the other."""
-
-    def __init__(self) -> None:
-        self.usual = 0.0
-        """The largest magnitude for usual inputs."""
-        self.rows: list[tuple[float, float]] = []
-        """Largest difference and largest magnitude for every input."""
-        self.what = ""
-        """The first difference that no magnitude excuses."""
-
-    def add(self, want: np.ndarray, got: np.ndarray, usual: bool) -> None:
-        if want.size != got.size:
-            self.what = self.what or f"has {got.size} values instead of {want.size}"
-            return
-        wrong = largest = 0.0
-        one, other = want.reshape(-1), got.reshape(-1)
-        for start in range(0, one.size, _CHUNK):
-            a, b = (part[start : start + _CHUNK].astype(np.float64) for part in (one, other))
-            finite, there = np.isfinite(a), np.isfinite(b)
-            both = finite & there
-            largest = max(largest, float(np.abs(a[finite]).max(initial=0)))
-            wrong = max(wrong, float(np.abs(a[both] - b[both]).max(initial=0)))
-            if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not there[finite].all():
-                self.what = self.what or "is not finite where it was, or is where it was not"
-        self.usual = max(self.usual, largest if usual else 0.0)
-        self.rows.append((wrong, largest))
-
-    def words(self, name: str, tolerance: float) -> str:
-        """'' if no difference is larger than this share of the largest magnitude."""
-        for wrong, largest in self.rows:
-            most = max(self.usual, largest)
-            if wrong > tolerance * most:
-                return f"'{name}' differs by {wrong:.3g} where the largest value is {most:.3g}"
-        return f"'{name}' {self.what}" if self.what else ""
+def _difference(name: str, rows: Sequence[Comparison], tolerance: float) -> str:
+    """'' if no difference is larger than this share of the largest magnitude. rows: of the tensor after and before a rule, for each input."""
+    usual = max(row.peak for row in rows[:_USUAL])
+    for row in rows:
+        most = max(usual, row.peak)
+        if row.max_abs > tolerance * most:
+            return f"'{name}' differs by {row.max_abs:.3g} where the largest value is {most:.3g}"
+    finite = not any(row.non_finite for row in rows)
+    return "" if finite else f"'{name}' is not finite where it was, or is where it was not"
 
 
 _Shapes = List[Dict[str, Tuple[int, ...]]]
@@ -337,8 +314,6 @@ _KINDS: tuple[Callable[[np.random.Generator, int], np.ndarray], ...] = (
     lambda rng, count: np.zeros(count),
 )
 """What the inputs of a piece are made of, as shares of their range: inside it, at its ends, far beyond it, tiny, zero."""
-_CHUNK = 2**18
-"""Values compared at a time."""
 _Codes = Iterator[Tuple[str, np.ndarray]]
 """Tensor, INT8 values."""
 _USUAL = 3
@@ -419,10 +394,10 @@ class _Rounded:
 
     def __init__(self, translated: Translated, made: set[str]) -> None:
         network = ImplicitNetwork.of(translated, light=True)
-        graph, side = simulated_graph(network, SimulationOptions(sigmoid_fp16=bool(network.on_dla)))
+        side = simulate(network, SimulationOptions(sigmoid_fp16=bool(network.on_dla)))
         self.held = {name: scale for name, scale in side.placement.held.items() if name in made}
         self._tensor = {side.read[name]: name for name in self.held}
-        self._session = Sliced(graph, TensorTypes(graph), "planned", [*graph.outputs, *self._tensor])
+        self._session = Sliced(side.graph, TensorTypes(side.graph), "planned", [*side.graph.outputs, *self._tensor])
         self.rows: dict[str, Comparison] = {}
 
     def run(self, feed: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray], names: set[str]) -> _Codes:

@@ -351,11 +351,11 @@ class ExplicitNetwork:
         return cls(graph, ends)
 
 
-def same_inputs(stripped: Iterable[str], other: Iterable[str], what: str) -> None:
-    """Raises UserError if `other` lacks the inputs of `stripped`."""
+def same_ends(which: str, stripped: Iterable[str], other: Iterable[str], what: str) -> None:
+    """which: 'inputs' or 'outputs'. Raises UserError if `other` has not those of `stripped`."""
     a, b = list(stripped), list(other)
     if set(a) != set(b):
         raise UserError(
-            f"The {what} model has the inputs {', '.join(b)}; the translation has {', '.join(a)}.",
+            f"The {what} model has the {which} {', '.join(b)}; the translation has {', '.join(a)}.",
             "Give the model that the translation was made from.",
         )

@@ -16,6 +16,7 @@ import onnx
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.simulate.implicit import copy_model
+from qdq_translator.simulate.metrics import same_bits
 from qdq_translator.simulate.run import Session, value_info
 
 
@@ -41,8 +42,6 @@ class Change:
 
 
 PLAIN = Change({})
-_FIRST = 512
-"""Values that mostly show already that two tensors differ."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,13 +55,19 @@ class Base:
 
 
 class _Part:
-    """Nodes in a row. reads: tensors that come from outside; makes: those that others want."""
+    """Nodes in a row. reads: tensors that come from outside; makes: those that others want, and those of `kept`; targets: of changes."""
 
-    def __init__(self, nodes: list[Node]) -> None:
-        self.nodes = nodes
+    def __init__(self, graph: Graph, nodes: list[Node], kept: set[str], targets: list[str]) -> None:
+        self.nodes, self.targets = nodes, targets
         self.names = frozenset(node.name for node in nodes)
-        self.reads: list[str] = []
-        self.makes: list[str] = []
+        made = dict.fromkeys(name for node in nodes for name in node.outputs if name)
+        read = dict.fromkeys(name for node in nodes for name in node.reads() if name)
+        self.reads = [name for name in read if name not in made and name not in graph.initializers]
+        self.makes = [
+            name
+            for name in made
+            if name in kept or any(reader.name not in self.names for reader in graph.consumers(name))
+        ]
         self.session: Optional[Session] = None
 
 
@@ -76,37 +81,20 @@ class Segments:
         targets = {target for change in changes for target in change.tensors}
         kept = {source for change in changes for source in change.tensors.values()} | targets | {*self.outputs}
         self._parts: list[_Part] = []
-        self._behind: dict[int, list[str]] = {}
-        """Part -> the targets that it makes."""
         nodes: list[Node] = []
         for node in graph.nodes:
             nodes.append(node)
             made = [name for name in node.outputs if name in targets]
             if made:
-                self._behind[len(self._parts)] = made
-                self._parts.append(_Part(nodes))
+                self._parts.append(_Part(graph, nodes, kept, made))
                 nodes = []
-        if nodes:
-            self._parts.append(_Part(nodes))
-        self._connect(kept)
-
-    def _connect(self, kept: set[str]) -> None:
-        graph = self._graph
-        for part in self._parts:
-            inside = {name for node in part.nodes for name in node.outputs if name}
-            read = dict.fromkeys(name for node in part.nodes for name in node.reads() if name)
-            part.reads = [name for name in read if name not in inside and name not in graph.initializers]
-            part.makes = [
-                name
-                for name in dict.fromkeys(name for node in part.nodes for name in node.outputs if name)
-                if name in kept or any(reader.name not in part.names for reader in graph.consumers(name))
-            ]
+        self._parts.append(_Part(graph, nodes, kept, []))
 
     def base(self, feed: Mapping[str, np.ndarray], ground: Change = PLAIN) -> Base:
         """The model with `ground`, which later calls of `changed` start from."""
         made = dict(feed)
         read = dict(feed)
-        for number, part in enumerate(self._parts):
+        for part in self._parts:
             if part.makes:
                 with self._lock:
                     if part.session is None:
@@ -114,7 +102,7 @@ class Segments:
                 found = part.session.run({name: read[name] for name in part.reads})
                 made.update(found)
                 read.update(found)
-            for target in self._behind.get(number, ()):
+            for target in part.targets:
                 values = ground.read(target, made[ground.tensors.get(target, target)])
                 read[target] = values.astype(made[target].dtype, copy=False)
         return Base(ground, made, read)
@@ -123,7 +111,7 @@ class Segments:
         """Outputs with `change` instead of the ground. base: result of `base` for the same feed."""
         made: dict[str, np.ndarray] = {}
         new: dict[str, np.ndarray] = {}
-        for number, part in enumerate(self._parts):
+        for part in self._parts:
             weights = _within(part, change)
             other = weights != _within(part, base.ground)
             if part.makes and (other or any(name in new for name in part.reads)):
@@ -131,14 +119,14 @@ class Segments:
                 assert session is not None  # `base` made it
                 found = session.run({name: new.get(name, base.read[name]) for name in part.reads})
                 made.update(found)
-                new.update((name, values) for name, values in found.items() if not _equal(values, base.made[name]))
-            for target in self._behind.get(number, ()):
+                new.update((name, values) for name, values in found.items() if not same_bits(values, base.made[name]))
+            for target in part.targets:
                 source = change.tensors.get(target, target)
                 values = change.read(target, made.get(source, base.made[source])).astype(
                     base.made[target].dtype, copy=False
                 )
                 new.pop(target, None)
-                if not _equal(values, base.read[target]):
+                if not same_bits(values, base.read[target]):
                     new[target] = values
         return {name: new.get(name, base.read[name]) for name in self.outputs}
 
@@ -162,11 +150,3 @@ class Segments:
 
 def _within(part: _Part, change: Change) -> dict[tuple[str, int], str]:
     return {place: name for place, name in change.weights.items() if place[0] in part.names}
-
-
-def _equal(a: np.ndarray, b: np.ndarray) -> bool:
-    """In every bit of floats: NaN equals NaN."""
-    if a is b or a.shape != b.shape or a.dtype.kind != "f":
-        return a is b or bool(np.array_equal(a, b))
-    left, right = (values.reshape(-1).view(f"u{values.dtype.itemsize}") for values in (a, b))
-    return bool((left[:_FIRST] == right[:_FIRST]).all() and (left == right).all())

@@ -26,6 +26,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional
 import numpy as np
 
 from qdq_translator.core.errors import UserError
+from qdq_translator.core.parsing import did_you_mean
 from qdq_translator.simulate.inputs import sample_words
 from qdq_translator.simulate.metrics import class_scores
 
@@ -110,15 +111,14 @@ class Score:
         return self.metric.number(what, self.metric.call(what, self._object.result))
 
 
-def load_metric(spec: str) -> UserMetric:
-    """Load `package.module:name` or `path/file.py:name`. Modules are searched for in the working folder too.
+def metric_of(spec: str) -> UserMetric:
+    """Load `top1`, `map`, `package.module:name` or `path/file.py:name`. Modules are searched for in the working folder too.
 
     Raises UserError if it does not exist.
     """
-    from qdq_translator.core.parsing import did_you_mean
-
-    given = getattr(spec, "function", None)
-    if given is not None:  # a callable of the Python API
+    named: dict[str, Callable[..., Any]] = {TOP1: top1, MAP: MeanAveragePrecision}
+    given = getattr(spec, "function", None) or named.get(spec)
+    if given is not None:  # of this module, or a callable of the Python API
         return UserMetric(str(spec), given)
     place, _, name = spec.rpartition(":")
     if not place or not name.isidentifier():
@@ -161,12 +161,6 @@ def _working_folder(folder: str = "") -> Iterator[None]:
 TOP1, MAP = "top1", "map"
 IOU_LIMITS = np.arange(0.5, 0.96, 0.05)
 NMS_IOU = 0.6
-
-
-def metric_of(spec: str) -> UserMetric:
-    """Raises UserError for no metric."""
-    named: dict[str, Callable[..., Any]] = {TOP1: top1, MAP: MeanAveragePrecision}
-    return UserMetric(spec, named[spec]) if spec in named else load_metric(spec)
 
 
 def top1(outputs: Outputs, labels: Optional[np.ndarray]) -> float:

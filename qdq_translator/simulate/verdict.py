@@ -2,7 +2,7 @@
 
 Except for clipping, rounding to a step s is like adding noise that is uniform between -s/2 and s/2 (Widrow: variance
 s*s/12). So the expected difference of an output is measured between the explicit model and the translated one with such
-noise in place of every rounding. The steps are not the engine's own but those of `reference.proper_scales`; the scales
+noise in place of every rounding. The steps are not the engine's own but those of `proper_scales`; the scales
 that the model specifies clip there too, the others do not. Rounded weights count as they are.
 
 - `equal`: every number is the same.
@@ -11,15 +11,30 @@ that the model specifies clip there too, the others do not. Rounded weights coun
   chi-square(n)/n (a network's errors on one sample are correlated, so a sample counts once). The limit is the one that
   a correct translation exceeds with a probability of 0.13% (three standard errors of a single comparison), for any
   number of outputs and slices compared (Bonferroni).
-- `suspicious`: more than that, or the files do not agree with the model (`reference`): another function in float,
+- `suspicious`: more than that, or the files do not agree with the model: another function in float,
   another scale than the model specifies; or a scale that does not follow from the others, or a plan that the scales do
-  not allow (`derivations`); or a calibrated range that clips the data.
+  not allow; or a calibrated range that clips the data.
 - `broken`: values that are not finite on one side only, or a difference with at least the energy of the output itself
   beyond the expected: zeros would be equally good. (Random inputs reach ranges that a network was never trained for;
   there a large difference is no more than suspicious.)
 
 A bad scale in the explicit model itself affects both, and a comparison of the two cannot detect it (`verify --float`
 and `--audit` do).
+
+Checked against the model as given, and not against the translation itself:
+
+- `float_twin`: the model without the rounding of its activation quantizers. Weights stay rounded, and a quantizer that
+  clamps at zero (rule Q9) becomes a Relu. The translated network in float must compute the same.
+- `wrong_scales`: a tensor that the model quantizes has the scale that the model states, or one between them where it
+  states several (rule C1). Scales that the user had replaced or raised (rules K2 and U1; with `--asymmetric data` all
+  but stated ones) are not compared.
+- `proper_scales`: the scales that the expected rounding is measured with: those that the model states, and for all
+  other tensors the range with the least squared error on the data, where those are real; up to `INFERRED` times that
+  where a rule inferred it. A calibrated range that clips so much that its error is `INFERRED`**2 times that of the best
+  one does not fit the data.
+- `underived`: the rule named by the origin of each scale that did not come from data is applied again, to all other scales.
+- `beyond_bounds`: a scale observed on data (rule K1) does not exceed the bound of its operator (rule B1).
+- `not_as_planned`: a layer that the plan has in INT8 has the scales for it.
 """
 
 from __future__ import annotations
@@ -27,35 +42,297 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from typing import Iterable, Iterator, Mapping
+from typing import Any, Collection, Iterable, Iterator, Mapping, Optional, Sequence
+
+import numpy as np
+import onnx
 
 from qdq_translator.core.formats.verify_rows import Judged, Verdict
+from qdq_translator.core.rules import MARKERS, RULES, STATED
+from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
+from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import SIGMOIDS
+from qdq_translator.ir.qparams import INT8_MAX, QuantParams
+from qdq_translator.ir.types import FLOAT_TYPES, TensorTypes
+from qdq_translator.ir.weights import to_array, weight_of
 from qdq_translator.planning.placement import Placement
-from qdq_translator.simulate.compare import Setup
+from qdq_translator.quantizers.parameters import read_parameters
+from qdq_translator.scales.inference import all_rules, rules_by_op
+from qdq_translator.scales.inference.context import Context, Policy
+from qdq_translator.scales.inference.formulas import WITHIN_ONE
+from qdq_translator.scales.table import Origin, ScaleTable
+from qdq_translator.simulate.calibration.methods import clipped, energy, mse, squared_error
+from qdq_translator.simulate.calibration.observe import observe
+from qdq_translator.simulate.compare import EXPLICIT, SIMULATED, Comparing, Setup, compare
 from qdq_translator.simulate.counterparts import Counterparts
-from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
-from qdq_translator.simulate.metrics import SlicedComparison, noise_to_db
-from qdq_translator.simulate.reference import (
-    EQUAL_DB,
-    HARMLESS,
-    SAME_DB,
-    Proper,
-    apart,
-    beyond_bounds,
-    float_twin,
-    not_as_planned,
-    other_function,
-    proper_scales,
-    underived,
-    wrong_scales,
-)
+from qdq_translator.simulate.evaluation import HERE, Evaluation
+from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model, simulate
+from qdq_translator.simulate.inputs import Samples
+from qdq_translator.simulate.metrics import Comparison, SlicedComparison, noise_to_db
+from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Sliced, folded
+from qdq_translator.targets.precision import INT8
 
 EQUAL, ROUNDING, SUSPICIOUS, BROKEN = VERDICTS = ("equal", "within expected rounding", "suspicious", "broken")
 FALSE_ALARM = 0.00135
 """Probability that a correct translation is called suspicious: that of three standard errors."""
 MEASURED_RUNS = 32
 """Runs of the network that the expected noise is measured on."""
+EQUAL_DB, SAME_DB, SAME_HALF_DB = 80.0, 40.0, 35.0
+"""SQNR of two networks that compute the same: in float32, the same with weights of -128 steps that became -127 or on
+random inputs of `--prove`, and where one of them computes in float16."""
+HARMLESS = 10**-4.5
+"""Noise energy of 45 dB: what a single rounding to INT8 makes of a tensor. Less is never suspicious."""
+LAST_BIT_DB = 20.0
+"""Another order of summation may cost this many dB more than a change in the last bit of every weight does. A network
+that amplifies its own rounding (values that grow from layer to layer) has no function to be compared more closely."""
+INFERRED = 4.0
+"""Times the best step: what a rule that infers upper bounds without data (S7, S8, S11) may take. Scales from data may
+not."""
+BRIEF_RUNS = 4
+
+
+def float_twin(explicit: ExplicitNetwork) -> Graph:
+    """The explicit model, less the rounding of activations; quantized graph inputs and outputs become float32."""
+    model = folded(explicit.model)
+    graph = Graph.from_model(copy_model(model) if model is explicit.model else model)
+    without_rounding(graph, explicit.ends)
+    return graph
+
+
+def without_rounding(graph: Graph, ends: CodedEnds) -> None:
+    """The same in place, of a graph with these ends."""
+    constants = Constants(graph)
+    varying = set(graph.inputs)
+    codes: dict[str, QuantParams] = {}
+    for node in list(graph.nodes):
+        if not varying.intersection(node.reads()):
+            continue
+        varying.update(node.outputs)
+        source = node.inputs[0] if node.inputs else ""
+        if is_quantize(node) or is_dequantize(node):
+            read = read_parameters(graph, constants, node, "uint8")
+            if is_quantize(node) and isinstance(read, QuantParams):
+                codes[node.outputs[0]] = read
+            _pass_on(graph, node, is_quantize(node) and _cuts_at_zero(read, None))
+        elif source in codes and node.is_op("Clip"):
+            _pass_on(graph, node, _cuts_at_zero(codes[source], graph.array(node.input(1))))
+        elif source in codes:
+            codes.update(dict.fromkeys(node.outputs, codes[source]))
+    graph.value_info.clear()
+    for name, value in (*graph.inputs.items(), *graph.outputs.items()):
+        if name in ends.inputs or name in ends.outputs:
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+
+
+def _cuts_at_zero(params: object, lowest: Optional[np.ndarray]) -> bool:
+    """Whether the smallest quantized value represents zero."""
+    if not isinstance(params, QuantParams) or params.zero_point.size != 1:
+        return False
+    bound = params.code_range[0] if lowest is None else int(lowest.reshape(-1)[0])
+    return bound == int(params.zero_point.reshape(-1)[0])
+
+
+def _pass_on(graph: Graph, node: Node, clamps: bool) -> None:
+    graph.set_inputs(node, node.inputs[:1])
+    graph.set_operator(node, "Relu" if clamps else "Identity")
+    node.domain = ""
+    for key in list(node.attributes):
+        node.unset(key)
+
+
+def apart(
+    reference: onnx.ModelProto, ends: CodedEnds, other: onnx.ModelProto, samples: Samples, runs: int, where: Evaluation
+) -> dict[str, SlicedComparison]:
+    """Output that both have -> comparison of two networks on the first runs. ends: of the reference."""
+    given, pair = {value.name for value in reference.graph.output}, (EXPLICIT, SIMULATED)
+    names = [value.name for value in other.graph.output if value.name in given]
+    work = Comparing(dict(zip(pair, (reference, other))), ends, names, [pair], samples, where.provider)
+    rows: dict[str, SlicedComparison] = where.over(work, min(samples.runs, runs)).rows[pair]
+    return rows
+
+
+def other_function(given: Graph, other: Graph, samples: Samples, least: float = SAME_DB) -> dict[str, float]:
+    """Output -> SQNR in dB of the translated float network `other` against the float twin `given`, if below `least` dB, and further
+    away than the float rounding of the model itself explains (`LAST_BIT_DB`). The first `BRIEF_RUNS` runs are compared.
+    Raises UserError if one of the two cannot be run."""
+    half = any(t.data_type == onnx.TensorProto.FLOAT16 for t in given.initializers.values())
+    least = SAME_HALF_DB if half else least
+    floats = {n for n, v in other.outputs.items() if v.type.tensor_type.elem_type in FLOAT_TYPES} & given.outputs.keys()
+    found = {name: db for name, db in _decibels(given, other, floats, samples).items() if db < least}
+    if found:
+        own = _decibels(given, _last_bits_changed(given), found, samples)
+        found = {name: db for name, db in found.items() if db < own[name] - LAST_BIT_DB}
+    return found
+
+
+def _decibels(given: Graph, other: Graph, names: Collection[str], samples: Samples) -> dict[str, float]:
+    """Output -> SQNR of two float networks, computed in slices: neither is in memory as a whole."""
+    one, two = (Sliced(g, TensorTypes(g), what, names) for g, what in ((given, "given"), (other, "translated")))
+    rows = {name: Comparison() for name in names}
+    for run in range(min(samples.runs, BRIEF_RUNS)):
+        feed = samples.feed(run)
+        wanted = dict(one.run(feed))
+        for name, values in two.run(feed):
+            compare(rows[name], wanted[name], values, name, "given", "translated")
+    return {name: row.sqnr_db for name, row in rows.items()}
+
+
+def _last_bits_changed(given: Graph) -> Graph:
+    """The network with its constants computed, and every float32 weight moved to one of its two neighbours in float32, at random."""
+    graph, random = Graph.from_model(folded(given.to_model())), np.random.default_rng(0)
+    for name, tensor in list(graph.initializers.items()):
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            values = to_array(tensor)
+            towards = np.where(random.random(values.shape) < 0.5, -np.inf, np.inf).astype(np.float32)
+            graph.set_initializer(name, weight_of(name, np.nextafter(values, towards)))
+    return graph
+
+
+def _chosen(network: ImplicitNetwork, rule: Optional[str]) -> bool:
+    """Whether a scale of that rule stands for the one that the model states."""
+    return rule in CHOSEN or (network.option.get("asymmetric") == "data" and rule is not None and rule not in STATED)
+
+
+def wrong_scales(network: ImplicitNetwork, names: Counterparts) -> dict[str, tuple[float, list[float]]]:
+    """Tensor -> (scale of the translation or 0.0 if none, scales that the model specifies)."""
+    origins = network.config.get("scale_origins", {})
+    wrong = {}
+    for tensor in names.stripped.tensors():
+        stated = [] if _chosen(network, origins.get(tensor, {}).get("rule")) else names.stated(tensor)
+        if not stated or names.stripped.is_constant(tensor):
+            continue
+        scale = network.scales.get(tensor, 0.0)
+        if not stated[0] * (1 - SAME) <= scale <= stated[-1] * (1 + SAME):
+            wrong[tensor] = (scale, stated)
+    return wrong
+
+
+@dataclasses.dataclass
+class Proper:
+    """stated: scales of the tensors that the model states. others: of the other tensors that are rounded. tight: tensor
+    -> (share of the values that its calibrated range clips, its SQNR in dB)."""
+
+    stated: dict[str, float]
+    others: dict[str, float]
+    tight: dict[str, tuple[float, float]]
+
+
+def proper_scales(
+    network: ImplicitNetwork,
+    names: Counterparts,
+    held: Sequence[str],
+    samples: Optional[Samples],
+    where: Evaluation = HERE,
+) -> Proper:
+    """held: the tensors that are rounded. samples: None for random ones, which do not tell a range: then the
+    translation's own counts."""
+    planned = {**network.scales, **network.config.get("int8_tensor_scales", {})}
+    rules = {name: row.get("rule") for name, row in network.config.get("scale_origins", {}).items()}
+    stated: dict[str, float] = {}
+    for tensor in names.stripped.tensors():
+        found = names.stated(tensor)
+        if _chosen(network, rules.get(tensor)):
+            continue
+        if found:
+            stated[tensor] = min(max(planned.get(tensor, found[-1]), found[0]), found[-1])
+        elif rules.get(tensor) in STATED and tensor in planned:
+            stated[tensor] = planned[tensor]  # a clamp's output, or what data movement on quantized values reads
+    others = {name: planned[name] for name in held if name not in stated and name in planned}
+    tight: dict[str, tuple[float, float]] = {}
+    if samples is not None and others:
+        graph = names.stripped
+        observed = observe(graph, TensorTypes(graph), stated, list(others), samples.some(BRIEF_RUNS * 2), where=where)
+        for name, histogram in observed.histograms.items():
+            if not 0 < histogram.amax < math.inf:
+                continue
+            best, amax = mse(histogram), others[name] * INT8_MAX
+            noise, least = (float(e) for e in squared_error(histogram, np.array([amax, best])))
+            calibrated = rules.get(name) == CALIBRATED
+            if calibrated and amax < best and noise > max(INFERRED**2 * least, HARMLESS * energy(histogram)):
+                tight[name] = clipped(histogram, amax), noise_to_db(noise / energy(histogram))
+            others[name] = min(others[name], (1.0 if calibrated else INFERRED) * best / INT8_MAX)
+    return Proper(stated, others, tight)
+
+
+SAME = 1e-3
+"""Relative difference of two scales that count as equal: float16 holds 11 bits."""
+CHOSEN = ("K2", "U1")
+"""Origins of scales that the user asked for in place of the model's own."""
+BEYOND = 1.02
+"""Range of a bounded operator's output that a histogram's last bin explains."""
+CALIBRATED = "K1"
+_NOT_DERIVED = frozenset((*STATED, *CHOSEN, *MARKERS, CALIBRATED))
+
+
+@dataclasses.dataclass
+class _Table(ScaleTable):
+    """All scales but that of `tensor`; `given`: (scale, rule, source) that rules would give it."""
+
+    scales: Mapping[str, float]
+    tensor: str = ""
+    given: list[tuple[float, str, str]] = dataclasses.field(default_factory=list)
+
+    def value(self, tensor: str) -> Optional[float]:
+        return None if tensor == self.tensor else self.scales.get(tensor)
+
+    def __contains__(self, tensor: object) -> bool:
+        return tensor != self.tensor and tensor in self.scales
+
+    def infer(self, tensor: str, value: float, origin: Origin) -> bool:
+        if tensor == self.tensor:
+            self.given.append((value, origin.rule, origin.source))
+        return True
+
+
+def underived(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:
+    """Sentences. graph: of the stripped network."""
+    origins: Mapping[str, Mapping[str, Any]] = network.config.get("scale_origins", {})
+    named = {node.name: node for node in graph.nodes}
+    flags = frozenset(flag for row in RULES.values() for flag in row.options)
+    passed = tuple(network.option.get("addtl_ops_to_infer_adjacent_scales") or ())
+    policy = Policy(flags, passed, network.option.get("inference") or "sound")
+    rules, table = rules_by_op(all_rules(policy)), _Table(network.scales)
+    context = Context(graph, TensorTypes(graph), table, policy)
+    for tensor, origin in origins.items():
+        node, scale, source = named.get(origin.get("node", "")), network.scales.get(tensor), origin.get("source", "")
+        rule = origin["rule"]
+        if node is None or scale is None or rule in _NOT_DERIVED:
+            continue
+        if any(origins.get(name, {}).get("rule") in CHOSEN for name in source.split(", ")):
+            continue
+        table.tensor, table.given = tensor, []
+        for row in rules.get(node.op_type, ()):
+            for apply in filter(None, (row.forward, row.backward)):
+                apply(node, context)
+        due = [value for value, by, of in table.given if (by, of) == (rule, source)]
+        if due and not any(abs(scale - value) <= SAME * value for value in due):
+            yield f"Tensor '{tensor}' has the scale {scale:.6g}; by rule {rule} from '{source}' it is {due[0]:.6g}."
+
+
+def beyond_bounds(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:
+    """Sentences on calibrated scales beyond their operator's bound, unless a neighbour shares the range."""
+    origins = network.config.get("scale_origins", {})
+    for node in graph.of(*WITHIN_ONE):
+        tensor = node.outputs[0]
+        scale = network.scales.get(tensor, 0.0)
+        if origins.get(tensor, {}).get("rule") != CALIBRATED or scale * INT8_MAX <= BEYOND:
+            continue
+        ends = {name for one in (node, *graph.consumers(tensor)) for name in (*one.inputs, *one.outputs)} - {tensor}
+        if not any(abs(network.scales.get(name, 0.0) - scale) <= SAME * scale for name in ends):
+            amax = scale * INT8_MAX
+            bound = f"the output of {node.op_type} cannot exceed 1"
+            yield f"Tensor '{tensor}' was calibrated and has the range {amax:.4g}; {bound}."
+
+
+def not_as_planned(network: ImplicitNetwork, higher: Collection[str]) -> Iterator[str]:
+    """Sentences on layers planned in INT8 that lack a scale for it. higher: above INT8."""
+    for row in network.plan:
+        lacking = [name for name in (*row.inputs, *row.outputs) if name not in network.scales]
+        if row.precision == INT8 and row.name in higher and lacking:
+            yield f"Layer '{row.name}' is planned in INT8, but '{lacking[0]}' has no scale."
+
+
+# -------------------------------------------------------------------- verdicts
 
 
 def expected_rounding(setup: Setup, proper: Proper) -> dict[str, SlicedComparison]:

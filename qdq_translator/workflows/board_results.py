@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 import tarfile
 from pathlib import Path
@@ -22,6 +23,7 @@ from qdq_translator.engine.messages import BuildLog, read_log
 from qdq_translator.output.emit.trtexec.request import Remembered
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import input_specs, random_samples
+from qdq_translator.simulate.metrics import Comparison
 from qdq_translator.simulate.run import Session
 
 SCHEMA_VERSION = "1"
@@ -30,6 +32,8 @@ _FILES = re.compile(r"board_info\.txt|build\.log|board_outputs\.json|[^/\\]+_lay
 _AGAIN = "Run collect.sh of this bundle on the board again."
 _CLEAR = 4.0
 """How many times closer one end of a hypothesis has to be to the board's outputs to count as settled."""
+_MOST_NOISE = 1e30
+"""Counted for outputs that are not finite, or not zero where they should be."""
 
 
 @dataclasses.dataclass
@@ -143,8 +147,7 @@ def _settled(about: Hypothesis, planned: float, other: float) -> Answer:
 def _simulated(
     network: ImplicitNetwork, options: SimulationOptions, inputs: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    session = Session(simulate(network, options).model, "simulated")
-    return {name: np.asarray(value) for name, value in session.run(dict(inputs)).items()}
+    return Session(simulate(network, options).model, "simulated").run(inputs)
 
 
 def _distance(board: Mapping[str, np.ndarray], simulated: Mapping[str, np.ndarray]) -> float:
@@ -153,9 +156,9 @@ def _distance(board: Mapping[str, np.ndarray], simulated: Mapping[str, np.ndarra
     for name, values in simulated.items():
         if name not in board or board[name].size != values.size:
             raise UserError(f"The board has no output '{name}' of {values.size} values.", _AGAIN)
-        wanted = values.astype(np.float64).reshape(-1)
-        error = board[name].astype(np.float64).reshape(-1) - wanted
-        worst = max(worst, float(np.sqrt(np.mean(error**2)) / max(np.sqrt(np.mean(wanted**2)), 1e-30)))
+        compared = Comparison()
+        compared.add(values.reshape(-1), board[name].reshape(-1))
+        worst = max(worst, math.sqrt(min(compared.noise, _MOST_NOISE)))
     return worst
 
 

@@ -161,9 +161,7 @@ def _consume(
         made.refused[key] = "it builds from a float ONNX file of its own, and this model is quantized"
         return
     if wants_own and own is not None:
-        bundle = dataclasses.replace(
-            bundle, files=own, model=own.model, cache=own.cache, fp16_layers=list(own.read_layer_precisions())
-        )
+        bundle = dataclasses.replace(bundle, files=own)
     why = consumer.refuse(bundle)
     if why:
         made.refused[key] = why
@@ -221,9 +219,6 @@ def _bundle(
         asked.dla_core,
         files,
         None,
-        files.model,
-        files.cache,
-        list(files.read_layer_precisions()),
         frozenset(fallbacks),
         _ends(report["inputs"], options),
         _ends(report["outputs"], options),

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Iterable, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
-import numpy as np
 import onnx
 
 from qdq_translator._version import __version__
@@ -27,6 +26,7 @@ from qdq_translator.ir.types import TensorTypes
 from qdq_translator.output.report.data import format_report
 from qdq_translator.scales.table import Origin, TensorScale
 from qdq_translator.simulate.inputs import input_specs, random_samples
+from qdq_translator.simulate.metrics import same_bits
 from qdq_translator.simulate.run import Sliced
 from qdq_translator.workflows.translator import Translation, translate, translate_part
 
@@ -214,16 +214,12 @@ def prove(whole: Graph, parts: Sequence[Part], shapes: Mapping[str, Sequence[int
         for part, own in zip(parts, chain):
             known.update(own.run({name: known[name] for name in part.inputs}))
         for name, value in wanted.items():
-            if name in known and not _equal(value, known[name]):
+            if name in known and not same_bits(value, known[name]):
                 raise UserError(
                     f"The parts, one after the other, do not give the bits of the whole at output '{name}'.",
                     "Nothing was written; cut it at other tensors with --begin and --end.",
                 )
     return inputs.runs
-
-
-def _equal(one: np.ndarray, other: np.ndarray) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
 
 
 # ---------------------------------------------------------------- from files to files
@@ -246,34 +242,21 @@ def split_translation(files: TranslationFiles, request: Request, graph: Optional
     options = options_of(config.get("options", {}), _KEPT)
     given = (graph, source_of(files.model, files.model_data.exists())) if graph is not None else None
     graph, source = given or open_graph(files.model)
-    types = TensorTypes(graph, options.sizes)
-    parts = _parts(graph, types, report, request)
-    runs = prove(graph, parts, options.sizes, request.samples)
     origins = config.get("scale_origins", {})
     scales = {
         name: TensorScale(value, Origin(**origins.get(name, {"rule": "S1"})))
         for name, value in config["int8_tensor_scales"].items()
     }
     listed = set(config["fp16_nodes"])
-    names = [f"{files.name}_{part.role}" for part in parts]
-    targets = [TranslationFiles(request.output, name) for name in names]
-    made = []
-    for part, name in zip(parts, names):
-        kept = [layer for layer in part.layers if layer in listed]
+
+    def save(part: Part, name: str, folder: Path) -> tuple[str, dict[str, Any]]:
         own = Graph.from_picture(part.graph.picture())
         held = {tensor: scales[tensor] for tensor in own.tensors() if tensor in scales}
-        made.append(translate_part(own, held, dataclasses.replace(options, shapes=[], keep_fp16=kept), name, source))
-    with appear_together(request.output) as scratch:
-        for translation in made:
-            translation.save(scratch)
-        rows = [
-            {**_row(part, types, scales, target.model.name), **_planned(translation)}
-            for part, translation, target in zip(parts, made, targets)
-        ]
-        behind = tail(graph, graph, report)
-        manifest = _manifest(report["source"], rows, behind, runs, report)
-        write_json(scratch / f"{files.name}{SPLIT_SUFFIX}", manifest)
-    return manifest
+        kept = [layer for layer in part.layers if layer in listed]
+        made = translate_part(own, held, dataclasses.replace(options, shapes=[], keep_fp16=kept), name, source)
+        return made.save(folder).model.name, _planned(made)
+
+    return _split(graph, graph, report, options, request, files.name, scales, save)
 
 
 def cut_tail(translation: Translation, files: TranslationFiles) -> Optional[dict[str, Any]]:
@@ -302,36 +285,64 @@ def split_model(path: Path, options: TranslateOptions, request: Request) -> dict
     """
     planned = translate(path, options, assume_scales=True)
     graph, source = open_graph(path)
-    types = TensorTypes(graph, options.sizes)
     if not request.begin and not request.end:
-        begin, end = choose(planned.graph, planned.report["dla"], _times(planned.report))
+        begin, end = _chosen(planned.graph, planned.report)
         request = dataclasses.replace(
             request, begin=[_behind_pair(graph, n) for n in begin], end=[_behind_pair(graph, n) for n in end]
         )
-    parts = _parts(graph, types, planned.report, request)
+
+    def save(part: Part, name: str, folder: Path) -> tuple[str, dict[str, Any]]:
+        write_graph(part.graph, folder / f"{name}.onnx", f"{name}.onnx.data", source.external_data)
+        return f"{name}.onnx", {}
+
+    report = {**planned.report, "source": {"file": source.file, "sha256": source.sha256}}
+    return _split(graph, planned.graph, report, options, request, model_name(str(path)), {}, save)
+
+
+_Save = Callable[[Part, str, Path], Tuple[str, Dict[str, Any]]]
+"""Writes a part under a name into a folder; returns the file of its model, and what its row of the manifest says further."""
+
+
+def _split(
+    graph: Graph,
+    planned: Graph,
+    report: Mapping[str, Any],
+    options: TranslateOptions,
+    request: Request,
+    name: str,
+    scales: Mapping[str, TensorScale],
+    save: _Save,
+) -> dict[str, Any]:
+    """planned: see `tail`."""
+    types = TensorTypes(graph, options.sizes)
+    ends = (request.begin, request.end) if request.begin or request.end else _chosen(graph, report)
+    parts = cut(graph, types, *ends)
     runs = prove(graph, parts, options.sizes, request.samples)
-    name = model_name(str(path))
-    targets = [f"{name}_{part.role}.onnx" for part in parts]
-    rows = [_row(part, types, {}, target) for part, target in zip(parts, targets)]
-    behind = tail(graph, planned.graph, planned.report)
-    manifest = _manifest({"file": source.file, "sha256": source.sha256}, rows, behind, runs, planned.report)
+    behind = tail(graph, planned, report)
+    macs = {row["name"]: row["macs"] or 0 for row in report["plan"]}
+    total = sum(macs.values())
     with appear_together(request.output) as scratch:
-        for part, target in zip(parts, targets):
-            write_graph(part.graph, scratch / target, f"{target}.data", source.external_data)
+        manifest = {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "qdq-translator split",
+            "generator": f"qdq-translator {__version__}",
+            "source": report["source"],
+            "parts": [_row(part, types, scales, *save(part, f"{name}_{part.role}", scratch)) for part in parts],
+            "tail": behind,
+            "tail_macs_share": sum(macs.get(name, 0) for name in behind) / total if total else None,
+            "proof": {"runs": runs, "equal_bits": True},
+        }
         write_json(scratch / f"{name}{SPLIT_SUFFIX}", manifest)
     return manifest
 
 
-def _parts(graph: Graph, types: TensorTypes, report: Mapping[str, Any], request: Request) -> list[Part]:
-    begin, end = request.begin, request.end
-    if not begin and not end:
-        if report["dla"] is None:
-            raise UserError(
-                "This translation is for a GPU, so it has no DLA part to cut out.",
-                "Translate it with --target orin-dla or --preset dla, or name tensors with --begin and --end.",
-            )
-        begin, end = choose(graph, report["dla"], _times(report))
-    return cut(graph, types, begin, end)
+def _chosen(graph: Graph, report: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    if report["dla"] is None:
+        raise UserError(
+            "This translation is for a GPU, so it has no DLA part to cut out.",
+            "Translate it with --target orin-dla or --preset dla, or name tensors with --begin and --end.",
+        )
+    return choose(graph, report["dla"], _times(report))
 
 
 def _times(report: Mapping[str, Any]) -> dict[str, float]:
@@ -353,7 +364,9 @@ def _behind_pair(graph: Graph, tensor: str) -> str:
     return tensor
 
 
-def _row(part: Part, types: TensorTypes, scales: Mapping[str, TensorScale], file: str) -> dict[str, Any]:
+def _row(
+    part: Part, types: TensorTypes, scales: Mapping[str, TensorScale], file: str, more: Mapping[str, Any]
+) -> dict[str, Any]:
     def end(name: str) -> dict[str, Any]:
         scale = scales[name].value if name in scales else None
         kind = types.elem_type(name)
@@ -373,6 +386,7 @@ def _row(part: Part, types: TensorTypes, scales: Mapping[str, TensorScale], file
         "layers": len(part.layers),
         "inputs": [end(name) for name in part.inputs],
         "outputs": [end(name) for name in part.outputs],
+        **more,
     }
 
 
@@ -381,20 +395,3 @@ def _planned(translation: Translation) -> dict[str, Any]:
     if dla is None or costs is None:
         return {}
     return {"gpu_layers": len(dla.fallbacks), "subgraphs": dla.subgraphs, "milliseconds": costs.milliseconds}
-
-
-def _manifest(
-    source: Mapping[str, Any], rows: list[dict[str, Any]], behind: list[str], runs: int, report: Mapping[str, Any]
-) -> dict[str, Any]:
-    macs = {row["name"]: row["macs"] or 0 for row in report["plan"]}
-    total = sum(macs.values())
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "kind": "qdq-translator split",
-        "generator": f"qdq-translator {__version__}",
-        "source": dict(source),
-        "parts": rows,
-        "tail": behind,
-        "tail_macs_share": sum(macs.get(name, 0) for name in behind) / total if total else None,
-        "proof": {"runs": runs, "equal_bits": True},
-    }

@@ -43,7 +43,6 @@ from qdq_translator.targets.precision import LayerPlan
 from qdq_translator.targets.settings import EVERYWHERE, Settings, resolve, with_other_rules
 
 if TYPE_CHECKING:
-    from qdq_translator.simulate.calibration.data_scales import DataScales
     from qdq_translator.simulate.inputs import Samples
 
 
@@ -115,11 +114,14 @@ def translate(
     unchanged = scales.fork()
 
     if settings.calibration is not None and settings.calibration.equalize:
-        _equalize(network, settings, settings.calibration.ignore_nonfinite, diagnostics, progress, where)
+        _equalize(network, settings, diagnostics, progress, where)
         types = network.types
     context = context_of(network, scales, settings)
-    data = _data_scales(graph, settings, diagnostics, progress, where)
-    if data is not None:
+    data = None
+    if settings.calibration is not None:
+        from qdq_translator.simulate.calibration.data_scales import DataScales
+
+        data = DataScales(_data(graph, settings), settings.calibration, diagnostics, progress, where)
         data.recalibrate(context)
     decision = decide(network, context, settings, diagnostics, data)
     tried = _Tried(given_model, network, unchanged, options, settings, decision)
@@ -180,16 +182,17 @@ def _conclude(
     graph, types, context = network.graph, network.types, decision.context
     scales, dla, costs, rewrites = context.scales, decision.dla, decision.costs, decision.rewrites
     automatic, plan = _automatic(network, decision, options, settings, diagnostics)
-    causes = find_root_causes(context, plan, network.users_names())
-    plan = explain(plan, causes)
+    saved = None
     if dla is not None and costs is not None:
-        from qdq_translator.planning.what_if import what_if_on_dla, with_milliseconds
+        from qdq_translator.planning.what_if import saved_by_scales, what_if_on_dla
 
-        causes = with_milliseconds(causes, plan, dla, costs)
-        if tried is not None and may_try and not settings.assume_scales:
+        saved = saved_by_scales(dla, costs)
+    causes = find_root_causes(context, plan, network.users_names(), saved)
+    plan = explain(plan, causes)
+    if dla is not None and tried is not None:
+        if may_try and not settings.assume_scales:
             causes = dataclasses.replace(causes, what_if=what_if_on_dla(decision, tried, *tried.may_rewrite))
-        if tried is not None:
-            report_left(rewrites, dla, diagnostics, None if options.dla_rewrites else tried.rules)
+        report_left(rewrites, dla, diagnostics, None if options.dla_rewrites else tried.rules)
     weights = check_weights(graph, types, network.trained)
     _report_weights(weights, diagnostics)
     if options.annotate and has_place(graph, diagnostics):
@@ -286,7 +289,11 @@ def _earned(given: _Given, settings: Settings, diagnostics: Diagnostics, where: 
     said = Diagnostics()
     network = _read(given, settings, said, settings.prove)
     if settings.calibration and any(op == "Clip" for one in network.applied for _, op in one.before):
-        settings, said = dataclasses.replace(settings, reach=_reach(given, settings, where)), Diagnostics()
+        from qdq_translator.simulate.calibration.data_scales import clip_reach
+
+        plain = _read(given, dataclasses.replace(settings, rewrites="off"), Diagnostics())
+        reach = clip_reach(plain, _data(plain.graph, settings), where)
+        settings, said = dataclasses.replace(settings, reach=reach), Diagnostics()
         network = _read(given, settings, said, settings.prove)
     if settings.hardware.generation and settings.rewrites in ("on", "approximate"):
         from qdq_translator.planning import earned
@@ -351,8 +358,8 @@ def _proved(given: _Given, settings: Settings, network: Network, said: Diagnosti
 def _prove_whole(given: _Given, network: Network, settings: Settings, diagnostics: Diagnostics) -> None:
     """The model less its quantizers against the network that is written, on calibration data or random inputs. Raises
     UserError if they differ; a note if ONNX Runtime cannot run one of them."""
-    from qdq_translator.simulate.reference import other_function, without_rounding
     from qdq_translator.simulate.run import ExplicitNetwork
+    from qdq_translator.simulate.verdict import other_function, without_rounding
 
     scales = {tensor: scale.value for tensor, scale in network.scales.items()}
     try:
@@ -466,29 +473,10 @@ def _data(graph: Graph, settings: Settings) -> Samples:
     return load_data(graph, settings.calibration, settings.input_shapes)
 
 
-def _data_scales(
-    graph: Graph, settings: Settings, diagnostics: Diagnostics, progress: Progress, where: Evaluation
-) -> Optional[DataScales]:
-    """Rules K1 and K2, if data were given: source of scales for `infer_scales`."""
-    if settings.calibration is None:
-        return None
-    from qdq_translator.simulate.calibration.data_scales import DataScales
-
-    return DataScales(_data(graph, settings), settings.calibration, diagnostics, progress, where)
-
-
-def _reach(given: _Given, settings: Settings, where: Evaluation) -> dict[str, float]:
-    """Rule F12 on the calibration data."""
-    from qdq_translator.simulate.calibration.data_scales import clip_reach
-
-    network = _read(given, dataclasses.replace(settings, rewrites="off"), Diagnostics())
-    return clip_reach(network, _data(network.graph, settings), where)
-
-
 def _equalize(
-    network: Network, settings: Settings, ignore: bool, diagnostics: Diagnostics, progress: Progress, where: Evaluation
+    network: Network, settings: Settings, diagnostics: Diagnostics, progress: Progress, where: Evaluation
 ) -> None:
-    """Raises UserError for a network with its own scales: its quantized weights would change. ignore: samples that are not finite."""
+    """Raises UserError for a network with its own scales: its quantized weights would change."""
     from qdq_translator.simulate.calibration.equalize import equalize
     from qdq_translator.simulate.finite import only_finite
 
@@ -497,7 +485,8 @@ def _equalize(
             "--equalize rescales weights, and this model has scales or weights that must stay as they are.",
             "Give the float model and --calibrate, without --keep_model.",
         )
-    samples = only_finite(_data(network.graph, settings), ignore, where=where)
+    assert settings.calibration is not None
+    samples = only_finite(_data(network.graph, settings), settings.calibration.ignore_nonfinite, where=where)
     equalize(network.graph, network.types, samples, progress, where).report(diagnostics)
     network.changed()
 

@@ -18,7 +18,6 @@ from qdq_translator.core.formats.verify_rows import (
     Audit,
     ComparedOutput,
     Inputs,
-    Jump,
     MetricDrop,
     Outputs,
     Sensitivity,
@@ -61,7 +60,7 @@ from qdq_translator.simulate.inputs import Samples, given_samples, input_specs, 
 from qdq_translator.simulate.per_layer import compare_layers
 from qdq_translator.simulate.run import ExplicitNetwork
 from qdq_translator.simulate.sensitivity import measure_sensitivity
-from qdq_translator.simulate.user_metric import load_metric
+from qdq_translator.simulate.user_metric import metric_of
 from qdq_translator.simulate.verdict import BROKEN, SUSPICIOUS, judge_all
 
 PARTS = "parts"
@@ -115,7 +114,7 @@ def _given(
 ) -> _Given:
     if options.layer_arg is not None:
         network = dataclasses.replace(network, precisions=read_layer_argument(options.layer_arg))
-    metric = load_metric(options.metric) if options.metric else None
+    metric = metric_of(options.metric) if options.metric else None
     model, source = load_model(options.model)
     made = Remembered.of_options(network.option)
     rounding = "away" if made.target == "xavier-dla" else "even"
@@ -153,6 +152,9 @@ def _verified(given: _Given, faults: list[str]) -> Verification:
     notes += [f"'{row.tensor}': {'; '.join(row.notes)}" for row in rows if row.tensor in network.unary]
     audit = _audit(given)
     sensitivity, account_of = _accounted(given, outputs, audit)
+    if audit is not None and account_of is not None:
+        rows_of = (tuple(map(account_of.with_share, audit.tensors)), tuple(map(account_of.with_share, audit.weights)))
+        audit = dataclasses.replace(audit, tensors=rows_of[0], weights=rows_of[1])
     if "integrity" not in network.report:
         notes.append("the files were written without digests, so changes in the model go unnoticed")
     samples.check_unchanged()
@@ -177,21 +179,14 @@ def _verified(given: _Given, faults: list[str]) -> Verification:
         notes=tuple(notes),
         device=device and {key: device.about.get(key) for key in _ABOUT_DEVICE},
         metric=None if metric is None else MetricDrop(metric.name, _metric_drop(outputs)),
-        per_layer=None if layers is None else layers.row(lambda jump: _with_share(jump, account_of)),
-        audit=audit and _with_shares(audit, account_of),
+        per_layer=None
+        if layers is None
+        else layers.row(account_of.with_share if account_of is not None else lambda jump: jump),
+        audit=audit,
         sensitivity=sensitivity,
         account=account_of.row() if account_of is not None else None,
         failed=tuple(failed),
     )
-
-
-def _with_share(jump: Jump, found: Optional[Account]) -> Jump:
-    """With its share of the noise at the outputs, and the causes of its entry in the account."""
-    if found is None:
-        return jump
-    entry = found.entry(jump.tensor) if jump.where == "read" else found.entry(layer=jump.node)
-    notes = dict.fromkeys((*jump.notes, *(entry.causes if entry is not None else ())))
-    return dataclasses.replace(jump, noise_share=found.share(entry.noise) if entry else 0.0, notes=tuple(notes))
 
 
 def _stages(given: _Given, others: Mapping[str, Simulated], parts: Mapping[str, Simulated]) -> dict[str, Simulated]:
@@ -250,15 +245,6 @@ def _audit(given: _Given) -> Optional[Audit]:
     setup = given.setup
     asked = (setup.progress, setup.simulated.placement.weights, setup.where, setup.explicit)
     return audit_network(setup.network, setup.samples, *asked)
-
-
-def _with_shares(audit: Audit, found: Optional[Account]) -> Audit:
-    """With the share of the noise at the outputs of each row."""
-    if found is None:
-        return audit
-    tensors = (dataclasses.replace(row, noise_share=found.share_of(row)) for row in audit.tensors)
-    weights = (dataclasses.replace(row, noise_share=found.share_of(row)) for row in audit.weights)
-    return dataclasses.replace(audit, tensors=tuple(tensors), weights=tuple(weights))
 
 
 def _accounted(
@@ -327,7 +313,7 @@ def _explicit_network(path: str, simulated: Simulated) -> Simulated:
                 f"The {end}s of {path} ({', '.join(given)}) differ from those of the translation in name or type.",
                 "Write it from the same model, without --io_types.",
             )
-    return dataclasses.replace(simulated, model=model)
+    return dataclasses.replace(simulated, graph=Graph.from_model(model))
 
 
 def _samples(options: VerifyOptions, network: ImplicitNetwork, made: Remembered) -> Samples:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import math
 import shlex
-from typing import Any, Optional
+from typing import Any, Optional, Sequence, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
 
-from qdq_translator.core.formats.verify_rows import Layers, Sensitivity, Simulation, Verification
+from qdq_translator.core.formats.verify_rows import (
+    FITS,
+    Audit,
+    AuditedScale,
+    AuditedWeight,
+    Layers,
+    Sensitivity,
+    Simulation,
+    Verification,
+)
 from qdq_translator.core.hypotheses import FUSION
 from qdq_translator.core.words import counted, others
 from qdq_translator.output.report.tables import table_of
-from qdq_translator.simulate.calibration.audit import print_audit
 from qdq_translator.simulate.verdict import BROKEN, EQUAL, ROUNDING, SUSPICIOUS
 
 SHOWN_JUMPS = 8
@@ -26,6 +34,10 @@ def _finite(value: Optional[float]) -> float:
 
 def _db(value: Optional[float], identical: bool) -> str:
     return "equal" if identical else "none" if value is None or math.isinf(value) else f"{value:.1f}"
+
+
+def _ratio(value: Optional[float]) -> str:
+    return _db(value, value is None or math.isinf(value))
 
 
 def _percent(value: Optional[float]) -> str:
@@ -78,7 +90,7 @@ def print_results(results: Verification, verbose: bool) -> None:
     if results.sensitivity is not None:
         _print_sensitivity(console, results.sensitivity)
     if results.audit is not None:
-        print_audit(console, results.audit, verbose)
+        _print_audit(console, results.audit, verbose)
     for note in results.notes:
         console.print(f"  note: {escape(note)}")
 
@@ -205,3 +217,43 @@ def _print_sensitivity(console: Any, found: Sensitivity) -> None:
         console.print("The metric is what was asked for without any layer above INT8.")
     elif found.ranking:
         console.print("None of them gains enough to name layers: the loss is spread over the network.")
+
+
+_Audited = TypeVar("_Audited", AuditedScale, AuditedWeight)
+
+
+def _print_audit(console: Any, found: Audit, verbose: bool) -> None:
+    """The worst ten scales and weights, or all with `verbose`."""
+    rows, shown = found.tensors, _shown(found.tensors, verbose)
+    if found.unlike:
+        console.print(f"[yellow]{escape(found.unlike)}[/]")
+    if shown:
+        which = "all" if verbose else "the worst"
+        console.print(f"Scales compared with these inputs, {which} {len(shown)} of {len(rows)}:")
+    elif rows:
+        console.print(f"{counted(len(rows), 'scale')} compared with these inputs: no misfit.")
+    for row in shown:
+        best = f", {_ratio(row.best_sqnr_db)} with the best range" if row.gain_db else ""
+        console.print(f"  [bold]{escape(row.tensor)}[/]: SQNR {_ratio(row.sqnr_db)} dB{best}{_share(row)}")
+        console.print(f"    {escape(row.cause)}")
+    if shown and not verbose:
+        console.print(
+            "  --recalibrate of translate replaces scales: by name, or --recalibrate worst:3 --calibrate DATA"
+        )
+    weights = _shown(found.weights, verbose)
+    if weights:
+        console.print(f"Weights by their worst channel, {len(weights)} of {len(found.weights)}:")
+    elif found.weights:
+        console.print(f"{counted(len(found.weights), 'weight')} by channel: every channel uses enough values.")
+    for weight in weights:
+        place = f"channel {weight.worst_channel} of {len(weight.channel_amax)}{_share(weight)}"
+        name = f"[bold]{escape(weight.weight)}[/] of '{escape(weight.node)}'"
+        console.print(f"  {name}: SQNR {_ratio(weight.worst_sqnr_db)} dB in {place}\n    {escape(weight.cause)}")
+
+
+def _shown(rows: Sequence[_Audited], verbose: bool) -> Sequence[_Audited]:
+    return rows if verbose else [row for row in rows if row.cause != FITS][:10]
+
+
+def _share(row: _Audited) -> str:
+    return f"; {100 * row.noise_share:.1f}% of the noise at the outputs" if row.noise_share else ""

@@ -29,9 +29,22 @@ class Work(ABC):
     def open(self) -> Callable[[int], Any]:
         """The function that computes the part of one run; several threads call it. Raises UserError."""
 
-    @abstractmethod
     def merge(self, total: Any, part: Any) -> Any:
         """Both together; `part` comes behind `total`, and both are used up."""
+        return merged(total, part)
+
+
+def merged(total: Any, part: Any) -> Any:
+    """Mappings and named tuples entry by entry, other objects by their own `merge`; lists are joined, numbers added."""
+    if isinstance(total, dict):
+        total.update({key: merged(total[key], value) if key in total else value for key, value in part.items()})
+        return total
+    if isinstance(total, tuple):
+        return type(total)._make(map(merged, total, part))  # type: ignore[attr-defined]  # a NamedTuple
+    if hasattr(total, "merge"):
+        total.merge(part)
+        return total
+    return total + part
 
 
 def shards(runs: int) -> list[range]:

@@ -10,7 +10,7 @@ import dataclasses
 import importlib
 import os
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional
 
 from qdq_translator.core.disk import write_file
 from qdq_translator.core.errors import UsageError
@@ -24,8 +24,7 @@ NAMES = ("trtexec", "python", "cudla", "deepstream", "ultralytics", "onnxruntime
 @dataclasses.dataclass(frozen=True)
 class Bundle:
     """A consumer's inputs. folder: of the bundle. files: the translation in it; loadable: the same for the part that a
-    DLA runs alone. model: the ONNX file that a consumer builds from, with `cache` for it and `layers` in FP16;
-    image_std, image_mean: of [0, 1]."""
+    DLA runs alone. image_std, image_mean: of [0, 1]."""
 
     name: str
     folder: Path
@@ -34,9 +33,6 @@ class Bundle:
     dla_core: int
     files: TranslationFiles
     loadable: Optional[Bundle]
-    model: Path
-    cache: Path
-    fp16_layers: Sequence[str]
     gpu_layers: frozenset[str]
     inputs: tuple[End, ...]
     outputs: tuple[End, ...]

@@ -30,13 +30,13 @@ def refuse(bundle: Bundle) -> str:
 
 def write(bundle: Bundle) -> list[str]:
     batch, channels, height, width = bundle.inputs[0].shape
-    model = bundle.relative(bundle.model, "deepstream")
+    model = bundle.relative(bundle.files.model, "deepstream")
     device = f"dla{bundle.dla_core}" if bundle.on_dla else "gpu0"
     rows = {
         "gpu-id": "0",
         "onnx-file": model,
         "model-engine-file": f"{model}_b{batch}_{device}_int8.engine",
-        "int8-calib-file": bundle.relative(bundle.cache, "deepstream"),
+        "int8-calib-file": bundle.relative(bundle.files.cache, "deepstream"),
         "batch-size": str(batch),
         "network-mode": "1",
         "network-type": "100",
@@ -51,7 +51,11 @@ def write(bundle: Bundle) -> list[str]:
     if any(bundle.image_mean):
         mean = bundle.image_mean * channels if len(bundle.image_mean) == 1 else bundle.image_mean
         rows["offsets"] = ";".join(f"{255 * value:g}" for value in mean)
-    precisions = [f"{name}:fp16:{_device(bundle, name)}" for name in bundle.fp16_layers if not {":", ";"} & set(name)]
+    precisions = [
+        f"{name}:fp16:{_device(bundle, name)}"
+        for name in bundle.files.read_layer_precisions()
+        if not {":", ";"} & set(name)
+    ]
     if precisions:
         rows["layer-device-precision"] = ";".join(precisions)
     if bundle.on_dla:

@@ -47,8 +47,8 @@ def write(bundle: Bundle) -> list[str]:
         bundle.files.read_cache()
     )  # the provider itself gives constants a range, so that no entry with ':' is missed
     plain = {name: scale for name, scale in cache.scales.items() if ":" not in name}
-    bundle.write(f"onnxruntime/engines/{bundle.cache.name}", dataclasses.replace(cache, scales=plain).to_text())
-    model = bundle.relative(bundle.model, "onnxruntime")
+    bundle.write(f"onnxruntime/engines/{bundle.files.cache.name}", dataclasses.replace(cache, scales=plain).to_text())
+    model = bundle.relative(bundle.files.model, "onnxruntime")
     shapes = [list(end.shape) for end in bundle.inputs]
     bundle.write("onnxruntime/run.py", PROGRAM.format(name=bundle.name, model=model, shapes=shapes))
     return [
@@ -62,7 +62,7 @@ def provider_options(bundle: Bundle) -> dict[str, str]:
         "trt_int8_enable": "1",
         "trt_fp16_enable": "1",
         "trt_int8_use_native_calibration_table": "1",
-        "trt_int8_calibration_table_name": bundle.cache.name,
+        "trt_int8_calibration_table_name": bundle.files.cache.name,
         "trt_engine_cache_enable": "1",
         "trt_engine_cache_path": "engines",
     }

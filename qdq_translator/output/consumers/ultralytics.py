@@ -35,7 +35,7 @@ def refuse(bundle: Bundle) -> str:
 
 
 def write(bundle: Bundle) -> list[str]:
-    name, text = bundle.name, bundle.cache.read_text(encoding="utf-8", errors="surrogateescape")
+    name, text = bundle.name, bundle.files.cache.read_text(encoding="utf-8", errors="surrogateescape")
     bundle.write(f"ultralytics/{name}.cache", text)
     bundle.write(f"ultralytics/{name}_minmax.cache", text.replace(ENTROPY_CALIBRATION_2, ALGORITHMS["minmax"], 1))
     bundle.write("ultralytics/metadata.json", json.dumps(_metadata(bundle)))
@@ -54,6 +54,6 @@ def write(bundle: Bundle) -> list[str]:
 
 def _metadata(bundle: Bundle) -> dict[str, str]:
     """Metadata of ultralytics' export in the model."""
-    props = {row.key: row.value for row in load_model(bundle.model, weights=False)[0].metadata_props}
+    props = {row.key: row.value for row in load_model(bundle.files.model, weights=False)[0].metadata_props}
     own = {key: value for key, value in props.items() if not key.startswith("qdq_translator")}
     return own if "stride" in props else {}

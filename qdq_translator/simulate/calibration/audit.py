@@ -2,13 +2,17 @@
 
 Each tensor is judged alone: the error is that of rounding and clipping its own values, as produced by its layer with
 the model's own scales applied. `verify --sensitivity` measures the cost at the outputs.
+
+Weights are judged channel by channel without data: which output channels use few quantized values, and why. The noise of
+a channel is that of rounding to steps of its size (variance step^2 / 12): the step of the model's own grid if one scale
+was used for the whole weight, else TensorRT's, `max|w| / 127` of the channel (fact 5.1, 5.2).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Collection, Mapping, Optional, Sequence, TypeVar
+from typing import Collection, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -23,15 +27,14 @@ from qdq_translator.core.formats.verify_rows import (
 )
 from qdq_translator.core.progress import Progress
 from qdq_translator.core.rules import STATED
-from qdq_translator.core.words import counted
 from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.operators import has_one_scale, output_channels
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.simulate.calibration.histogram import BINS, Histogram
 from qdq_translator.simulate.calibration.likeness import INPUTS, channel_means, unlike_calibration, unlike_training
 from qdq_translator.simulate.calibration.methods import clipped, energy, mse, squared_error
 from qdq_translator.simulate.calibration.observe import observe
-from qdq_translator.simulate.calibration.weight_audit import audit_weights
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model
 from qdq_translator.simulate.inputs import Samples
@@ -45,8 +48,14 @@ FITS_DB = 1.0
 OUTLIER = 4.0
 """A channel that reaches so many times as far as the median channel."""
 SHOWN_BINS = 128
+LEAST_DB = 30.0
+"""A channel below has a weight that reaches 14 times as far as their root mean square, or steps of the same effect."""
+WEIGHT_BINS = 64
+_ON_GRID = 2.0**-4
+"""A weight may be so far (in steps) beside the model's grid: half precision's rounding of 127 steps."""
+_TELLING = 8
+"""Fewer different magnitudes may lie on a grid by chance."""
 RULE = "K1"
-_Audited = TypeVar("_Audited", AuditedScale, AuditedWeight)
 CHECK = "Check the preprocessing: RGB or BGR, division by 255, mean and standard deviation, layout."
 
 
@@ -181,44 +190,74 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g}%"
 
 
-def print_audit(console: Any, found: Audit, verbose: bool) -> None:
-    """For a terminal: the worst ten scales and weights, or all with `verbose`."""
-    from rich.markup import escape
-
-    rows, shown = found.tensors, _shown(found.tensors, verbose)
-    if found.unlike:
-        console.print(f"[yellow]{escape(found.unlike)}[/]")
-    if shown:
-        which = "all" if verbose else "the worst"
-        console.print(f"Scales compared with these inputs, {which} {len(shown)} of {len(rows)}:")
-    elif rows:
-        console.print(f"{counted(len(rows), 'scale')} compared with these inputs: no misfit.")
-    for row in shown:
-        best = f", {_db(row.best_sqnr_db)} with the best range" if row.gain_db else ""
-        console.print(f"  [bold]{escape(row.tensor)}[/]: SQNR {_db(row.sqnr_db)} dB{best}{_share(row)}")
-        console.print(f"    {escape(row.cause)}")
-    if shown and not verbose:
-        console.print(
-            "  --recalibrate of translate replaces scales: by name, or --recalibrate worst:3 --calibrate DATA"
-        )
-    weights = _shown(found.weights, verbose)
-    if weights:
-        console.print(f"Weights by their worst channel, {len(weights)} of {len(found.weights)}:")
-    elif found.weights:
-        console.print(f"{counted(len(found.weights), 'weight')} by channel: every channel uses enough values.")
-    for weight in weights:
-        place = f"channel {weight.worst_channel} of {len(weight.channel_amax)}{_share(weight)}"
-        name = f"[bold]{escape(weight.weight)}[/] of '{escape(weight.node)}'"
-        console.print(f"  {name}: SQNR {_db(weight.worst_sqnr_db)} dB in {place}\n    {escape(weight.cause)}")
+# -------------------------------------------------------------------- weights
 
 
-def _shown(rows: Sequence[_Audited], verbose: bool) -> Sequence[_Audited]:
-    return rows if verbose else [row for row in rows if row.cause != FITS][:10]
+def audit_weights(graph: Graph, types: TensorTypes, used: Collection[tuple[str, int]]) -> list[AuditedWeight]:
+    """`used`: (node, input index) of the weights that INT8 layers round. Worst first; weights of zeros only are left out."""
+    rows = []
+    for node in graph.nodes:
+        for index, name in enumerate(node.inputs[:2]):
+            values = graph.array(name) if (node.name, index) in used else None
+            if values is None or not values.any():
+                continue
+            one = has_one_scale(node, index, values.ndim, types.rank(node.inputs[1 - index]))
+            channels = output_channels(node, index, values.ndim)
+            wide = values.astype(np.float64)
+            row = wide.reshape(1, -1) if one or channels is None else channels.rows(wide)
+            rows.append(_audited(name, node.name, np.abs(row), one))
+    return sorted(rows, key=lambda row: row.worst_sqnr_db or 0.0)  # stable: graph order among equals
 
 
-def _share(row: _Audited) -> str:
-    return f"; {100 * row.noise_share:.1f}% of the noise at the outputs" if row.noise_share else ""
+def _audited(weight: str, node: str, values: np.ndarray, one_scale: bool) -> AuditedWeight:
+    """`values`: magnitudes (channels, weights of each)."""
+    amax = values.max(axis=1)
+    step = _common_step(values)
+    steps = amax / INT8_MAX if step is None else np.full(len(amax), step)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        noise = steps**2 / 12 / np.mean(values**2, axis=1)
+        relative = values / amax[:, None]
+        codes = np.nan_to_num(np.rint(amax / steps)).astype(np.int64)
+    noise[amax == 0] = np.nan
+    counts = tuple(np.histogram(relative[amax > 0], WEIGHT_BINS, (0.0, 1.0))[0].tolist())
+    worst, decibels = int(np.nanargmax(noise)), (noise_to_db(value) for value in noise.tolist())
+    return AuditedWeight(
+        *(
+            weight,
+            node,
+            one_scale,
+            worst,
+            noise_to_db(float(noise[worst])),
+            tuple(amax.tolist()),
+            tuple(codes.tolist()),
+        ),
+        channel_sqnr_db=tuple(None if math.isnan(db) else db for db in decibels),
+        histogram=Magnitudes(1.0, counts),
+        cause=_weight_cause(codes, noise),
+    )
 
 
-def _db(value: Optional[float]) -> str:
-    return f"{value:.1f}" if value is not None and math.isfinite(value) else "equal"
+def _weight_cause(codes: np.ndarray, noise: np.ndarray) -> str:
+    """Likely cause in words; 'fits' if there is none. codes: largest magnitude of each channel in steps."""
+    poor, worst = np.flatnonzero(np.nan_to_num(noise) > 10 ** (-LEAST_DB / 10)), int(np.nanargmax(noise))
+    if not poor.size:
+        return FITS
+    where = f"{poor.size} of {len(codes)} channels" if len(codes) > 1 else "the weight"
+    if (codes[poor] < INT8_MAX).any():
+        return f"one scale for all channels: {where} use few of the INT8 values, channel {worst} only {int(codes[worst])} of {INT8_MAX}"
+    reach = INT8_MAX * float(np.sqrt(12 * noise[worst]))
+    return f"few large weights set the step of {where}: in channel {worst} the largest is {reach:.0f} times the root mean square"
+
+
+def _common_step(values: np.ndarray) -> Optional[float]:
+    """The step of the one grid on which all weights lie, the largest of them at 127 steps; None without one."""
+    few, most = (
+        values.reshape(-1)[: 32 * INT8_MAX],
+        16 * INT8_MAX,
+    )  # more are not on one grid, even if rounded to half precision
+    magnitudes = np.unique(few if len(np.unique(few)) > most else values)
+    largest = float(magnitudes[-1])
+    if not _TELLING <= len(magnitudes) <= most:
+        return None
+    codes = magnitudes * (INT8_MAX / largest)
+    return largest / INT8_MAX if np.abs(codes - np.rint(codes)).max() < _ON_GRID else None

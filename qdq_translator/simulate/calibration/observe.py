@@ -13,26 +13,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterator, Mapping, Sequence, Tuple
+from typing import Callable, Iterator, Mapping, Sequence
 
 import onnx
 
-from qdq_translator.core.errors import UserError
 from qdq_translator.core.progress import Progress, silent
-from qdq_translator.core.workers.work import Work, shards
+from qdq_translator.core.workers.work import Work
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.simulate.calibration.histogram import Histogram
 from qdq_translator.simulate.evaluation import HERE, Evaluation
-from qdq_translator.simulate.finite import is_finite, refuse
+from qdq_translator.simulate.finite import only_finite
 from qdq_translator.simulate.implicit import hold
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.run import Session
 
 GROUP_BYTES = 512 * 2**20
-
-
-_Counted = Tuple[Dict[str, Histogram], int]
 
 
 @dataclass(frozen=True)
@@ -63,24 +59,15 @@ def observe(
     made = hold(copy, types, scales)
     model = copy.to_model()
     groups = list(in_groups(tensors, types, samples.batch, GROUP_BYTES))
+    kept = only_finite(samples, ignore_nonfinite, where=where)
     found: dict[str, Histogram] = {}
-    left_out = 0
     for number, group in enumerate(groups):
         names = {made.get(name, name): name for name in group}
-
-        def report(done: int, before: int = number * samples.runs) -> None:
-            progress("observing data", before + done, len(groups) * samples.runs)
-
-        work = _Counting(model, list(names), samples, ignore_nonfinite, by_channel, where.provider)
-        try:
-            histograms, left_out = where.engine.run(work, shards(samples.runs), report)
-        except _NotFinite:
-            refuse(samples, where)
-        if left_out == samples.runs:
-            refuse(samples, where)
+        work = _Counting(model, list(names), kept, by_channel, where.provider)
+        histograms = where.over(work, kept.runs, progress, "observing data", (number, len(groups)))
         found.update({names[name]: histogram for name, histogram in histograms.items()})
     samples.check_unchanged()
-    return Observed(found, left_out * samples.batch)
+    return Observed(found, len(samples) - len(kept))
 
 
 def in_groups(
@@ -103,36 +90,21 @@ def in_groups(
 
 @dataclass
 class _Counting(Work):
-    """Tensor -> histogram, and how many runs were left out."""
+    """Tensor -> histogram."""
 
     model: onnx.ModelProto
     tensors: list[str]
     samples: Samples
-    ignore_nonfinite: bool
     by_channel: bool
     provider: str
 
-    def open(self) -> Callable[[int], _Counted]:
+    def open(self) -> Callable[[int], dict[str, Histogram]]:
         session = Session(self.model, "translated", self.tensors, one_thread=True, provider=self.provider)
 
-        def count(run: int) -> _Counted:
+        def count(run: int) -> dict[str, Histogram]:
             found = {name: Histogram(self.by_channel) for name in session.outputs}
-            feed = self.samples.feed(run)
-            spoilt = not all(is_finite(values) for values in feed.values())
-            if not spoilt:
-                for name, values in session.run(feed).items():
-                    found[name].add(values)
-            elif not self.ignore_nonfinite:
-                raise _NotFinite("An input is not finite.")
-            return found, int(spoilt)
+            for name, values in session.run(self.samples.feed(run)).items():
+                found[name].add(values)
+            return found
 
         return count
-
-    def merge(self, total: _Counted, part: _Counted) -> _Counted:
-        for name, histogram in total[0].items():
-            histogram.merge(part[0][name])
-        return total[0], total[1] + part[1]
-
-
-class _NotFinite(UserError):
-    """An input holds NaN or infinities."""

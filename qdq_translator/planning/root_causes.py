@@ -10,47 +10,65 @@ the data can give one, or by quantizing it in the model.
 from __future__ import annotations
 
 import dataclasses
-from typing import Callable, Iterable, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple
 
-from qdq_translator.core.formats.report_rows import CauseGroup, RootCause
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.formats.report_rows import CauseGroup, FoundCauses, RootCause, WhatIf
+from qdq_translator.core.rules import MARKERS, RULES, inference_options
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import finish_order
-from qdq_translator.planning.root_causes import cures
-from qdq_translator.planning.root_causes.cures import Needs, command_line
-from qdq_translator.scales.inference import Context, all_rules, rules_by_op
+from qdq_translator.scales.inference import Context, Policy, all_rules, infer_scales, pass_through, rules_by_op
 from qdq_translator.scales.inference.formulas import inside_normalizations
-from qdq_translator.scales.table import Origin, TensorScale
-from qdq_translator.targets.precision import LayerPlan, add_macs
+from qdq_translator.scales.table import Origin, ScaleTable, TensorScale
+from qdq_translator.targets.precision import INT8, LayerPlan, add_macs
 
 CALIBRATE = "--calibrate DATA"
 _Key = Tuple[str, bool, bool]
 
 
+@dataclasses.dataclass(frozen=True)
+class RootCauses(FoundCauses):
+    """root_of: missing tensor -> its root."""
+
+    root_of: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def found(self) -> FoundCauses:
+        """Their form in the report."""
+        return FoundCauses(self.causes, self.groups, self.what_if)
+
+
 def find_root_causes(
-    context: Context, plan: list[LayerPlan], users: Callable[[str], str] = lambda tensor: tensor
-) -> cures.RootCauses:
+    context: Context,
+    plan: list[LayerPlan],
+    users: Callable[[str], str] = lambda tensor: tensor,
+    saved: Optional[Mapping[str, float]] = None,
+) -> RootCauses:
     """Reads graph and scales of `context`; changes neither. users: from a tensor to the one of the user's model that cures
-    name in its stead."""
+    name in its stead. saved: layer -> milliseconds that its missing scales would save, which causes are ranked by; None without
+    an estimate."""
     wanted = _missing(plan, context)
     if not wanted:
-        return cures.RootCauses([], [], [])
-    more = cures.everything_on(context)
-    cured, needs = cures.try_rules(context, more)
+        return RootCauses([], [], [])
+    more = everything_on(context)
+    cured, needs = try_rules(context, more)
     root_of = Roots(context, wanted).find()
     causes = _describe(context, plan, root_of, cured, needs, users)
-    groups = _group(causes, plan, root_of)
-    return cures.RootCauses(causes, groups, cures.what_if(context, plan, more, needs, wanted, cured), root_of)
+    groups = _group(causes, plan, root_of, saved)
+    if saved is not None:
+        causes = [dataclasses.replace(one, milliseconds=_sum(saved, one.layers)) for one in causes]
+        causes.sort(key=lambda cause: -(cause.milliseconds or 0.0))
+    return RootCauses(causes, groups, what_if(context, plan, more, needs, wanted, cured), root_of)
 
 
-def explain(plan: list[LayerPlan], causes: cures.RootCauses) -> list[LayerPlan]:
+def explain(plan: list[LayerPlan], causes: RootCauses) -> list[LayerPlan]:
     """The plan with cause and cure of every avoidable layer, and the reason completed by them."""
-    if not causes.causes:
-        return plan
+    by_tensor = {cause.tensor: cause for cause in causes.causes}
     explained = []
     for layer in plan:
         root = next((causes.root_of[t] for t in layer.missing if t in causes.root_of), None)
         if layer.avoidable and root is not None:
-            first = causes.by_tensor[root]
+            first = by_tensor[root]
             follows = "" if root in layer.missing else f"it would follow from '{root}': "
             reason = f"{layer.reason}; {follows}{first.why}"
             layer = dataclasses.replace(layer, reason=reason, cause=root, cure=first.cure)
@@ -83,7 +101,7 @@ def _describe(
     plan: list[LayerPlan],
     root_of: dict[str, str],
     cured: dict[str, TensorScale],
-    needs: cures.Needs,
+    needs: Needs,
     users: Callable[[str], str],
 ) -> list[RootCause]:
     graph = context.graph
@@ -103,7 +121,7 @@ def _describe(
         options: tuple[str, ...] = ()
         rule = cured[root].origin.rule if root in cured else ""
         if all(t in cured for t in tensors):
-            options = cures.command_line(flag for t in tensors for flag in needs[t])
+            options = command_line(flag for t in tensors for flag in needs[t])
         why = why_not(root, context, cured, needs)
         cure = f"quantize '{users(root)}' in the model"
         if options:
@@ -136,13 +154,16 @@ def _describe(
     return causes
 
 
-def _group(causes: list[RootCause], plan: list[LayerPlan], root_of: dict[str, str]) -> list[CauseGroup]:
+def _sum(saved: Mapping[str, float], layers: Iterable[str]) -> float:
+    return sum(saved.get(name, 0.0) for name in layers)
+
+
+def _group(
+    causes: list[RootCause], plan: list[LayerPlan], root_of: dict[str, str], saved: Optional[Mapping[str, float]]
+) -> list[CauseGroup]:
     # by operator and kind of cure: rules, data, or the model
     key_of = {cause.tensor: (cause.op, cause.options == (CALIBRATE,), bool(cause.options)) for cause in causes}
-    members: dict[_Key, list[RootCause]] = {}
-    for cause in causes:
-        members.setdefault(key_of[cause.tensor], []).append(cause)
-    own: dict[_Key, list[LayerPlan]] = {key: [] for key in members}
+    own: dict[_Key, list[LayerPlan]] = {key: [] for key in key_of.values()}
     spanning: list[tuple[set[_Key], LayerPlan]] = []
     for layer in plan:
         if layer.avoidable and layer.missing and all(t in root_of for t in layer.missing):
@@ -150,19 +171,20 @@ def _group(causes: list[RootCause], plan: list[LayerPlan], root_of: dict[str, st
             if len(keys) == 1:
                 own[next(iter(keys))].append(layer)
             spanning.append((keys, layer))
-    order = sorted(members, key=lambda key: (-(add_macs(own[key]) or 0), -len(own[key])))
+    gains = {key: _sum(saved or {}, (layer.name for layer in rows)) for key, rows in own.items()}
     groups, done = [], set()
-    for key in order:
+    for key in sorted(own, key=lambda key: (-gains[key], -(add_macs(own[key]) or 0), -len(own[key]))):
         done.add(key)
-        flags = dict.fromkeys(option for cause in members[key] for option in cause.options)
+        members = [cause for cause in causes if key_of[cause.tensor] == key]
         groups.append(
             CauseGroup(
                 key[0],
-                tuple(sorted(flags)),
-                tuple(cause.tensor for cause in members[key]),
+                tuple(sorted({option for cause in members for option in cause.options})),
+                tuple(cause.tensor for cause in members),
                 len(own[key]),
                 add_macs(own[key]),
                 add_macs(layer for keys, layer in spanning if keys <= done),
+                None if saved is None else gains[key],
             )
         )
     return groups
@@ -172,18 +194,14 @@ _NOMINAL = 0.9 / 127
 """The scale that a tensor is tried with: an amax of 0.9, so that the inverse sigmoid exists (rule S5)."""
 
 
-class _TryContext(Context):
-    """A context with a separate scale table that records new scales."""
+class _Trial(ScaleTable):
+    """given: tensors that got a scale, in order."""
 
-    def __init__(self, context: Context) -> None:
-        super().__init__(**{f.name: getattr(context, f.name) for f in dataclasses.fields(Context)})
-        self.scales = context.scales.fork()
-        self.given: list[str] = []
+    given: list[str]
 
-    def give(self, tensor: str, value: Optional[float], rule: str, node: Node, source: str, note: str = "") -> bool:
-        done = super().give(tensor, value, rule, node, source, note)
-        if done:
-            self.given.append(tensor)
+    def infer(self, tensor: str, value: float, origin: Origin) -> bool:
+        done = super().infer(tensor, value, origin)
+        self.given += [tensor] * done
         return done
 
 
@@ -192,8 +210,8 @@ class Roots:
 
     def __init__(self, context: Context, wanted: dict[str, None]) -> None:
         self.wanted = wanted
-        self.trial = _TryContext(context)
-        self.graph = context.graph
+        self.trial = _Trial(context.scales.items())
+        self.context = dataclasses.replace(context, scales=self.trial)
         self.rules = rules_by_op(all_rules(context.policy))
 
     def find(self) -> dict[str, str]:
@@ -203,9 +221,8 @@ class Roots:
         for tensor in reversed(finish_order(self.wanted, lambda tensor: follows.get(tensor, ()))):
             if tensor in root_of:
                 continue
-            self.trial.given.clear()
-            self.trial.scales.infer(tensor, _NOMINAL, Origin("try"))
-            root_of[tensor] = tensor
+            self.trial.given = []
+            self.trial.infer(tensor, _NOMINAL, Origin("try"))
             reached = [tensor]
             while reached:
                 for node in self._around(reached.pop()):
@@ -219,27 +236,138 @@ class Roots:
         """Missing tensor -> missing tensors that one rule at one node would give when it alone had a scale."""
         edges: dict[str, list[str]] = {}
         for tensor in self.wanted:
-            self.trial.scales.infer(tensor, _NOMINAL, Origin("try"))
+            self.trial.given = []
+            self.trial.infer(tensor, _NOMINAL, Origin("try"))
             for node in self._around(tensor):
+                self.trial.given = []
                 self._apply(node)
                 for given in self.trial.given:
                     edges.setdefault(tensor, []).append(given)
-                    self.trial.scales.drop(given)
-                self.trial.given.clear()
-            self.trial.scales.drop(tensor)
+                    self.trial.drop(given)
+            self.trial.drop(tensor)
         return edges
 
     def _around(self, tensor: str) -> Iterable[Node]:
-        producer = self.graph.producer.get(tensor)
-        nodes = self.graph.consumers(tensor) if producer is None else [producer, *self.graph.consumers(tensor)]
+        graph = self.context.graph
+        nodes = [*([graph.producer[tensor]] if tensor in graph.producer else []), *graph.consumers(tensor)]
         return (node for node in nodes if node.op_type in self.rules and node.inputs)
 
     def _apply(self, node: Node) -> None:
         for rule in self.rules[node.op_type]:
-            if rule.forward is not None:
-                rule.forward(node, self.trial)
-            if rule.backward is not None:
-                rule.backward(node, self.trial)
+            for apply in filter(None, (rule.forward, rule.backward)):
+                apply(node, self.context)
+
+
+# ---------------------------------------------------------------- cures
+
+
+_MORE_OPERATORS = "addtl_ops_to_infer_adjacent_scales"
+
+
+class Flag(NamedTuple):
+    """An option to add. operator: its argument, if the option accepts operators."""
+
+    option: str
+    operator: str = ""
+
+
+Needs = Dict[str, Dict[Flag, None]]
+"""Tensor -> the options on the way to its scale, in the order in which they were needed."""
+
+_WITHIN_INPUT_RANGE = (
+    *("Abs", "Elu", "Gelu", "GlobalMaxPool", "LeakyRelu", "Neg", "ReduceMax", "ReduceMin", "ThresholdedRelu"),
+)
+"""Operators without a rule whose output stays within the range of their input (with the usual parameters): proposed
+for `--addtl_ops_to_infer_adjacent_scales`."""
+
+
+def everything_on(context: Context) -> Policy:
+    """The policy of `context` with every inference rule switched on that could matter for this graph."""
+    present = {node.op_type for node in context.graph.nodes if node.is_standard}
+    given = context.policy
+    more = tuple(op for op in _WITHIN_INPUT_RANGE if op in present and op not in given.passed)
+    on = given.on | inference_options(markers=context.policy.for_dla).keys()
+    return dataclasses.replace(given, on=on, passed=(*given.passed, *more))
+
+
+def _infer_with(context: Context, policy: Policy) -> ScaleTable:
+    table = context.scales.fork()
+    for name, scale in context.scales.items():
+        if scale.origin.rule in MARKERS:  # no ranges: the rules would take them for some
+            table.drop(name)
+    infer_scales(dataclasses.replace(context, scales=table, policy=policy), Diagnostics())
+    return table
+
+
+def try_rules(context: Context, policy: Policy) -> tuple[dict[str, TensorScale], Needs]:
+    """Scales that `policy` would add, in the order in which they came, and for each the flags on its way."""
+    table = _infer_with(context, policy)
+    added = {name: scale for name, scale in table.items() if name not in context.scales}
+    nodes = {node.name: node for node in context.graph.nodes}
+    needs: Needs = {}
+    for tensor, scale in added.items():
+        origin, node = scale.origin, nodes.get(scale.origin.node)
+        sources = [origin.source]
+        if node is not None and origin.source not in table:  # several tensors, whose names may hold what stands between
+            sources = [n for n in (*node.inputs, *node.outputs) if n != tensor]
+        flags = {flag: None for source in sources for flag in needs.get(source, ())}
+        own = _flag(origin.rule, node, context.policy) if node is not None else None
+        if own is not None and not (origin.rule == "S5" and origin.source):
+            flags[own] = None
+        needs[tensor] = flags
+    return added, needs
+
+
+def _flag(rule: str, node: Node, policy: Policy) -> Optional[Flag]:
+    """The option to add for `rule` at `node`; None if none."""
+    if rule == "S3" and node.op_type not in (*pass_through.OPS, "Clip"):
+        return None if node.op_type in policy.passed else Flag(_MORE_OPERATORS, node.op_type)
+    switches = RULES[rule].options
+    return None if not switches or policy.on.intersection(switches) else Flag(switches[0])
+
+
+def command_line(flags: Iterable[Flag]) -> tuple[str, ...]:
+    """Flag names as a user types them; several operators behind one --addtl_ops_to_infer_adjacent_scales."""
+    given = set(flags)
+    plain = sorted(flag.option for flag in given if not flag.operator)
+    ops = sorted(flag.operator for flag in given if flag.operator)
+    extra = [f"--{_MORE_OPERATORS} {' '.join(ops)}"] if ops else []
+    return (*(f"--{option}" for option in plain), *extra)
+
+
+def what_if(
+    context: Context,
+    plan: list[LayerPlan],
+    more: Policy,
+    needs: Needs,
+    wanted: dict[str, None],
+    cured: dict[str, TensorScale],
+) -> list[WhatIf]:
+    """Every option that matters alone, then all of them together."""
+    flags = dict.fromkeys(flag for tensor, own in needs.items() if tensor in wanted for flag in own)
+    singles = dict.fromkeys(flag.option for flag in flags)
+    rows = []
+    if len(singles) > 1:
+        for name in singles:
+            by_operator = name == _MORE_OPERATORS
+            change: dict[str, Any] = {"passed": more.passed} if by_operator else {"on": context.policy.on | {name}}
+            shown = command_line(f for f in flags if f.option == name)
+            rows.append(_count(shown, plan, _infer_with(context, dataclasses.replace(context.policy, **change))))
+    if flags:
+        table = context.scales.fork()
+        for tensor, scale in cured.items():
+            table.infer(tensor, scale.value, scale.origin)
+        rows.append(_count(command_line(flags), plan, table))
+    return rows
+
+
+def _count(options: tuple[str, ...], plan: list[LayerPlan], table: ScaleTable) -> WhatIf:
+    int8 = [
+        layer
+        for layer in plan
+        if layer.precision == INT8 or (layer.avoidable and layer.missing and all(t in table for t in layer.missing))
+    ]
+    return WhatIf(options, len(int8), add_macs(int8), len(table))
 
 
 # ---------------------------------------------------------------- causes in sentences
