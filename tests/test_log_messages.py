@@ -122,6 +122,15 @@ def test_prefixes_do_not_belong_to_the_layer(prefix: str) -> None:
         assert found is not None and (found.layer, found.text) == (layer, text)
 
 
+@pytest.mark.parametrize("quotes", ["''", '""', "``", "‘’", "“”", ""], ids=["'", '"', "`", "‘", "“", "none"])
+def test_quotes_blanks_and_markdown_do_not_matter(quotes: str) -> None:
+    """As pasted into a forum or copied from a web page."""
+    text = FALLBACK.replace("'/fc/Gemm'", f"{quotes[:1]}/fc/Gemm{quotes[1:]}")
+    for line in (text, text.upper(), f"> {text}", f"* [W] {text}", text.replace(" ", "\u00a0"), f"\t{text}  \r"):
+        found = recognize(line)
+        assert found is not None and (found.message.id, found.layer.lower()) == ("dla-unsupported", "/fc/gemm")
+
+
 def test_names_with_brackets_and_blanks_are_kept() -> None:
     line = "Layer '(Unnamed Layer* 481) [Constant]' (CONSTANT): Unsupported on DLA. Switching this layer's device type to GPU."
     found = recognize(f"[W] {line}")

@@ -20,12 +20,12 @@ from qdq_translator.core.errors import UserError
 _parser: Any = getattr(re, "_parser", None) or importlib.import_module("sre_parse")
 """Python's parser of patterns: a module of its own before 3.11."""
 _TABLE = Path(__file__).with_name("messages.json")
-_LONGEST = 2000
-"""Characters of a line that are looked at: a bound for the patterns."""
-_READ = 1 << 16
+_LONGEST, _READ = 2000, 1 << 16
+"""Characters of a line that are looked at (a bound for the patterns), and that are read."""
+_QUOTES = str.maketrans("‘’“”", "''\"\"")
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _PREFIX = re.compile(
-    r"^(?:\s*(?:\[(?!DlaLayer\]|GpuLayer\])[^\[\]]{1,80}\]:?|(?:WARNING|ERROR|INFO|VERBOSE):"
+    r"^(?:\s*(?:[>|*`]+ ?|\[(?!DlaLayer\]|GpuLayer\])[^\[\]]{1,80}\]:?|(?:WARNING|ERROR|INFO|VERBOSE):"
     r"|\d+:\d\d:\d\d\.\d+\s[^\]]*\]:|\d{4}-\d\d-\d\d [\d:.,]+))*\s*(?:- ?)?(?:\d+: )?"
 )
 """Time stamps, severities and places in TensorRT's source, of trtexec, Python, DeepStream, ONNX Runtime and PyTorch."""
@@ -103,8 +103,8 @@ def _index() -> dict[str, list[tuple[str, int]]]:
 
 
 def plain(line: str) -> str:
-    """The line without colors, time stamp and severity, 2000 characters at most."""
-    line = line[:_LONGEST]
+    """The line without colors, time stamp and severity, 2000 characters at most; one blank for several, plain quotes."""
+    line = " ".join(line[:_LONGEST].translate(_QUOTES).split())
     return _PREFIX.sub("", _COLOR.sub("", line) if "\x1b" in line else line).strip()
 
 
@@ -112,10 +112,10 @@ def recognize(line: str) -> Optional[Found]:
     """The row that explains a line, or None. Verbose lines matter only if an assertion failed."""
     if "[V] " in line and "ssert" not in line:
         return None
-    lower = line[:_LONGEST].lower()
-    index = _index()
-    hits = index.keys() & {lower[start : start + 4] for start in range(len(lower) - 3)}
-    candidates = {place for hit in hits for key, place in index[hit] if key in lower}
+    line = " ".join(line[:_LONGEST].translate(_QUOTES).split())
+    lower = line.lower()
+    hits = _index().keys() & {lower[start : start + 4] for start in range(len(lower) - 3)}
+    candidates = {place for hit in hits for key, place in _index()[hit] if key in lower}
     if not candidates:
         return None
     text = plain(line)
@@ -124,7 +124,7 @@ def recognize(line: str) -> Optional[Found]:
         message = messages()[place]
         match = message.pattern.search(text)
         if not match and not any(key in lower for key in message.keys):
-            match = message.pattern.search(line[:_LONGEST])  # what it names is in the prefix
+            match = message.pattern.search(line)  # what it names is in the prefix
         if match:
             names = match.groupdict()
             return Found(message, text, names.get("layer") or "", names.get("tensor") or "")
