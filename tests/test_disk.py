@@ -14,7 +14,7 @@ import pytest
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core import disk
-from qdq_translator.core.disk import FilePart, OpenFile, appear_together, read_file, refuse_overwriting, write_file
+from qdq_translator.core.disk import OpenFile, appear_together, read_file, refuse_overwriting, write_file
 from qdq_translator.core.errors import UsageError, UserError
 from tests.fuzz.faults import contents, count_calls, failing_at, killed_at
 
@@ -123,8 +123,6 @@ def test_write_file(tmp_path: Path) -> None:
 def test_read_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"0123456789")
     assert read_file(tmp_path / "a") == b"0123456789"
-    with pytest.raises(EOFError):
-        FilePart(tmp_path / "a", 8, 3)
     for place in ("/dev/zero", tmp_path, "a\0b"):
         with pytest.raises(OSError):
             read_file(Path(place))
@@ -145,18 +143,6 @@ def test_an_open_file_is_read_from_anywhere_and_closed_at_the_end(tmp_path: Path
     for place in ("/dev/zero", tmp_path, tmp_path / "none"):
         with pytest.raises(OSError):
             OpenFile(Path(place))
-
-
-def test_a_part_of_a_file_says_that_it_was_changed(tmp_path: Path) -> None:
-    place, into = tmp_path / "a", bytearray(3)
-    place.write_bytes(b"0123456789")
-    part = FilePart(place, 2, 3)
-    part.read_into(memoryview(into))
-    assert part.read() == bytes(into) == b"234"
-    (tmp_path / "b").write_bytes(b"abcdefghij")
-    os.replace(tmp_path / "b", place)
-    with pytest.raises(OSError, match="changed"):
-        part.read()
 
 
 def test_outputs_never_overwrite_inputs(tmp_path: Path) -> None:

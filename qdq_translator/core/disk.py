@@ -73,27 +73,13 @@ def _descriptor(path: Path) -> int:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except ValueError as error:  # NUL in the name
         raise OSError(errno.EINVAL, "that is no name of a file") from error
-    try:
-        _check_holds(os.fstat(descriptor), 0)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _check_holds(status: os.stat_result, size: int) -> None:
-    """Raises OSError for a non-regular file, EOFError for one below `size` bytes."""
-    if stat.S_ISDIR(status.st_mode):
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    if size > status.st_size:
-        raise EOFError
-
-
-def _seen(status: os.stat_result) -> tuple[int, int, int]:
-    """What tells whether a file has changed."""
-    return status.st_ino, status.st_size, status.st_mtime_ns
+    raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 class OpenFile(FileIO):
@@ -117,29 +103,6 @@ class OpenFile(FileIO):
             if not count:
                 raise EOFError
             buffer = buffer[count:]
-
-
-class FilePart:
-    """Bytes of a regular file that are read later, perhaps more than once, perhaps a few at a time. Raises at once OSError
-    or EOFError where the file is too short; and OSError or EOFError where the file has changed when they are read."""
-
-    def __init__(self, path: Path, offset: int, length: int) -> None:
-        self._path, self._offset, self._length = path, offset, length
-        status = os.stat(path)
-        self._status = _seen(status)
-        _check_holds(status, offset + length)
-
-    def read(self) -> bytes:
-        data = bytearray(self._length)
-        self.read_into(memoryview(data))
-        return bytes(data)
-
-    def read_into(self, buffer: memoryview, skipped: int = 0) -> None:
-        """As many bytes as the buffer holds, behind the first `skipped`."""
-        file = OpenFile(self._path)
-        if _seen(file.status) != self._status:
-            raise OSError(errno.ESTALE, "it was changed while the model was being translated")
-        file.read_into(buffer, self._offset + skipped)
 
 
 def read_text(path: Path, hint: str) -> str:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import hashlib
-import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Iterable, Iterator, Mapping, NamedTuple, Optional, Union
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Union
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper
 
-from qdq_translator.core.disk import FilePart, OpenFile, file_digest
+from qdq_translator.core.disk import OpenFile, file_digest
 from qdq_translator.core.errors import ModelError
 from qdq_translator.ir.graph import Graph, every_body, every_node
 from qdq_translator.ir.validate import stored_bytes
-from qdq_translator.ir.weights import ELEMENTS, Initializer, Weight, stored_weight
+from qdq_translator.ir.weights import Initializer, Weight, stored_weight
 from qdq_translator.ir.wire import LARGE, cut_weights, tag_of, varint
 
 PROTOBUF_LIMIT = 2**31 - 2**20
@@ -52,7 +49,7 @@ def load_model(path: Union[str, Path], weights: bool = True) -> tuple[onnx.Model
     del data
     files, external = _DataFiles(path.parent), _external(model)
     for tensor in external if weights else ():
-        files.load(tensor)
+        tensor.raw_data = bytes(files.read(tensor))
     return model, Source(path.name, digest, bool(external))
 
 
@@ -71,7 +68,7 @@ class Opened(NamedTuple):
 
 
 def open_model(path: Union[str, Path]) -> Opened:
-    """The same without a copy of the weights. External data are read on first access, and the files must exist until then."""
+    """The same without a copy of the weights."""
     path = Path(path)
     data = _read(path)
     rest, values = cut_weights(data)
@@ -79,22 +76,23 @@ def open_model(path: Union[str, Path]) -> Opened:
     # a tensor that lies elsewhere has an entry of this name
     source = Source(path.name, hashlib.sha256(data).hexdigest(), b"location" in rest and bool(_external(model)))
     weights: dict[str, Weight] = {}
-    for place, stored in values.items():
-        tensor = model.graph.initializer[place]
-        weight = stored_weight(tensor, stored)
-        if weight is None:  # for `validate` to say why
-            tensor.raw_data = bytes(stored)
+
+    def take_in(tensor: TensorProto, data: memoryview) -> None:
+        weight = stored_weight(tensor, data) if len(data) >= LARGE else None
+        if weight is None:  # small, or for `validate` to say why
+            tensor.raw_data = bytes(data)
         else:
             weights[tensor.name] = weight
+
+    for place, stored in values.items():
+        take_in(model.graph.initializer[place], stored)
     if source.external_data:
-        np.empty(2**21, np.uint8)  # of smaller blocks than one that was freed, glibc keeps the memory for the next
         files = _DataFiles(path.parent)
         for tensor in model.graph.initializer:
-            later = files.open(tensor) if tensor.data_location == TensorProto.EXTERNAL else None
-            if later is not None:
-                weights[tensor.name] = later
+            if tensor.data_location == TensorProto.EXTERNAL:
+                take_in(tensor, files.read(tensor))
         for tensor in _external(model):
-            files.load(tensor)
+            tensor.raw_data = bytes(files.read(tensor))
     return Opened(model, weights, source)
 
 
@@ -210,33 +208,8 @@ class _DataFiles:
         self._given: dict[Path, int] = {}
         """Bytes that each file has given so far."""
 
-    def load(self, tensor: TensorProto) -> None:
-        """Move the data of a tensor into it. Raises ModelError, naming the tensor, if that fails."""
-        part, errors = self._part(tensor)
-        with errors():
-            _take_in(tensor, part.read())
-
-    def open(self, tensor: TensorProto) -> Optional[Weight]:
-        """A large tensor whose data are read on each access. Small ones are loaded. Raises ModelError."""
-        dtype, dims = ELEMENTS.get(tensor.data_type), tuple(tensor.dims)
-        if dtype is None or min(dims, default=0) < 0 or math.prod(dims) * dtype.itemsize < LARGE:
-            self.load(tensor)
-            return None
-        part, errors = self._part(tensor)
-        element = dtype
-
-        def values(rows: slice) -> np.ndarray:
-            first, behind, _ = rows.indices(dims[0])
-            made = np.empty((behind - first, *dims[1:]), element)
-            with errors():
-                part.read_into(made.reshape(-1).view(np.uint8).data, first * math.prod(dims[1:]) * element.itemsize)
-            return made
-
-        _take_in(tensor, b"")
-        return Weight(tensor.name, tensor.data_type, dims, values)
-
-    def _part(self, tensor: TensorProto) -> tuple[FilePart, Callable[[], ContextManager[None]]]:
-        """The location of a tensor's data; errors there become ModelError. Raises ModelError."""
+    def read(self, tensor: TensorProto) -> memoryview:
+        """The data of a tensor, which no longer points to them. Raises ModelError, naming the tensor."""
         who = f"tensor '{tensor.name}'"
         try:
             info = external_data_helper.ExternalDataInfo(tensor)
@@ -263,34 +236,27 @@ class _DataFiles:
                 "Export the model again.",
             )
 
-        errors = functools.partial(_as_model_errors, location, who)
-        with errors():
+        try:
             given = self._given[place] = self._given.get(place, 0) + needed
-            if given > _SHARED * place.stat().st_size:
+            file = OpenFile(place)
+            if given > _SHARED * file.status.st_size:
                 raise ModelError(
                     f"External data of {who} overlap those of many other tensors.", "Export the model again."
                 )
-            return FilePart(place, offset, needed), errors
-
-
-def _take_in(tensor: TensorProto, data: bytes) -> None:
-    """Stores these data in the tensor instead of an external file."""
-    tensor.raw_data = data
-    tensor.data_location = TensorProto.DEFAULT
-    del tensor.external_data[:]
-
-
-@contextlib.contextmanager
-def _as_model_errors(location: str, who: str) -> Iterator[None]:
-    try:
-        yield
-    except EOFError as error:
-        raise ModelError(f"External data '{location}' ends inside {who}.", "Copy it again.") from error
-    except OSError as error:
-        raise ModelError(
-            f"External data '{location}' of {who} cannot be read: {error.strerror}.",
-            "Copy the data file to the model's folder again.",
-        ) from error
+            if offset + needed > file.status.st_size:
+                raise EOFError
+            data = np.empty(needed, np.uint8).data
+            file.read_into(data, offset)
+        except EOFError as error:
+            raise ModelError(f"External data '{location}' ends inside {who}.", "Copy it again.") from error
+        except OSError as error:
+            raise ModelError(
+                f"External data '{location}' of {who} cannot be read: {error.strerror}.",
+                "Copy the data file to the model's folder again.",
+            ) from error
+        tensor.data_location = TensorProto.DEFAULT
+        del tensor.external_data[:]
+        return data
 
 
 def write_graph(

@@ -1,4 +1,4 @@
-"""Initializers whose values are not part of ONNX messages: in an array, in a file, or computed on each access.
+"""Initializers whose values are not part of ONNX messages: in an array, or computed on each access.
 
 A message holds a copy of all its bytes until it is freed as a whole. A `Weight` is a name, a type and a shape, and its values
 are read, used and let go one tensor at a time.
@@ -106,39 +106,25 @@ class Weight:
     def ByteSize(self) -> int:
         return math.prod(self.dims) * self.dtype.itemsize
 
-    def changed(self, name: str, change: Change, by_rows: bool) -> Weight:
-        """The result of `change` for some rows, of the same type and shape; computed on demand if these values are. by_rows: it can
-        do so with some rows, else it gets `ALL` of them."""
-        if not callable(self.values):
-            return Weight(name, self.data_type, self.dims, change(self.values, ALL))
-        if by_rows:
-            return self.made_later(name, self.data_type, change)
-        return Weight(
-            name, self.data_type, self.dims, lambda rows: _some(change(self.array(), ALL), rows), by_rows=False
-        )
-
-    def remade(self, name: str, change: Callable[[np.ndarray], np.ndarray], rows: int) -> Weight:
-        """The result of `change`, of the same type and any shape; computed on demand if these values are. rows: rows of it that follow
-        from each of these rows alone; 0: every row follows from all of them."""
-        if not callable(self.values):
-            made = np.ascontiguousarray(change(self.values))
-            return Weight(name, self.data_type, made.shape, made)
-        given = (1, *self.dims[1:]) if rows else tuple(self.dims)
-        dims = change(np.broadcast_to(np.int8(0), given)).shape
-        dims = (rows * self.dims[0], *dims[1:]) if rows else dims
-
-        def some(part: slice) -> np.ndarray:
-            if not rows or part == ALL:
-                return np.ascontiguousarray(_some(change(self.array()), part))
-            first, behind, _ = part.indices(dims[0])
-            begin = first // rows
-            return change(self.part(slice(begin, -(-behind // rows))))[first - begin * rows : behind - begin * rows]
-
-        return Weight(name, self.data_type, dims, some, self.by_rows and rows > 0)
-
-    def made_later(self, name: str, data_type: int, change: Change) -> Weight:
-        """The result of `change` for some rows, of the same shape, computed on demand."""
+    def changed(self, name: str, data_type: int, change: Change) -> Weight:
+        """The result of `change` for some rows, of the same shape; computed on demand."""
         return Weight(name, data_type, self.dims, lambda rows: change(self.part(rows), rows), self.by_rows)
+
+    def remade(
+        self, name: str, change: Callable[[np.ndarray], np.ndarray], dims: Optional[Sequence[int]] = None
+    ) -> Weight:
+        """The result of `change` for all rows, of the same type; computed on demand if these values are. dims: its shape; None if
+        `change` only moves values."""
+        if not callable(self.values):
+            made = np.asarray(change(self.values), order="C")
+            return Weight(name, self.data_type, made.shape, made)
+        if dims is None:
+            dims = change(np.broadcast_to(np.int8(0), tuple(self.dims))).shape
+
+        def some(rows: slice) -> np.ndarray:
+            return _some(np.asarray(change(self.array()), order="C"), rows)
+
+        return Weight(name, self.data_type, dims, some, by_rows=False)
 
     def copy(self) -> Weight:
         """With the same values, to be renamed."""
@@ -170,7 +156,7 @@ def made_weight(name: str, dtype: np.dtype, source: Weight, change: Change) -> I
     data_type = _TYPES.get(dtype)
     if data_type is None or math.prod(source.dims) < MADE_LATER:
         return weight_of(name, change(source.array(), ALL))
-    return source.made_later(name, data_type, change)
+    return source.changed(name, data_type, change)
 
 
 def as_weight(tensor: Initializer) -> Optional[Weight]:

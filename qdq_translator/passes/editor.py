@@ -106,7 +106,6 @@ class Editor:
         wanted: str,
         change: Callable[[np.ndarray], np.ndarray],
         factor: float = 1.0,
-        rows: int = 0,
     ) -> str:
         """Create an initializer from input `index` of `node`, with its trained quantized values (rule W1).
 
@@ -115,13 +114,11 @@ class Editor:
         """
         old = node.inputs[index]
         alone = not wanted and self.graph.consumer_count(old) == 1 and old not in self.graph.outputs
-        return self.remade(old, old if alone else self.tensor(wanted or f"{old}_{node.name}"), change, factor, rows)
+        return self.remade(old, old if alone else self.tensor(wanted or f"{old}_{node.name}"), change, factor)
 
-    def remade(
-        self, old: str, new: str, change: Callable[[np.ndarray], np.ndarray], factor: float = 1.0, rows: int = 0
-    ) -> str:
-        """Initializer `new` (which may be `old`) with the values of `old`, changed, and its trained codes likewise. rows: see
-        `Weight.remade`; `change` may be called later, and several times."""
+    def remade(self, old: str, new: str, change: Callable[[np.ndarray], np.ndarray], factor: float = 1.0) -> str:
+        """Initializer `new` (which may be `old`) with the values of `old`, changed, and its trained codes likewise. `change`
+        may be called later, and several times."""
         given = self.graph.initializers.get(old)
         weight: Optional[Weight] = given if isinstance(given, Weight) else None
         if weight is None:
@@ -133,12 +130,12 @@ class Editor:
             changed = change(values)
             return changed if factor == 1.0 else (changed * np.float64(factor)).astype(values.dtype)
 
-        self.graph.set_initializer(new, weight.remade(new, scaled, rows))
+        self.graph.set_initializer(new, weight.remade(new, scaled))
         trained = self.trained.get(old)
         if trained is not None:
             codes = None
             if trained.codes is not None and tuple(trained.codes.dims) == tuple(weight.dims):
-                codes = trained.codes.remade(new, change, rows)
+                codes = trained.codes.remade(new, change)
             self.trained[new] = dataclasses.replace(trained, codes=codes)
         return new
 

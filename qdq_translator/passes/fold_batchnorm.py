@@ -20,7 +20,7 @@ import numpy as np
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import WEIGHTED, coefficients, epsilon, is_non_negative, output_channels
-from qdq_translator.ir.weights import as_weight
+from qdq_translator.ir.weights import ALL, as_weight
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import ScaleTable
 
@@ -92,8 +92,10 @@ def _fold(network: Network, first: Node, norm: Node, does: _Affine) -> None:
     def times(values: np.ndarray, rows: slice) -> np.ndarray:
         return layout.times(values, factor[rows] if layout.axis == 0 else factor)
 
-    changed = weight.changed(new, times, by_rows=layout.groups == 1)
-    graph.set_initializer(new, changed)
+    if callable(weight.values) and layout.groups == 1:
+        graph.set_initializer(new, weight.changed(new, weight.data_type, times))
+    else:
+        graph.set_initializer(new, weight.remade(new, lambda values: times(values, ALL), weight.dims))
     if new != old:
         graph.set_input(first, 1, new)
     bias_name = first.input(2)

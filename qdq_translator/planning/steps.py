@@ -22,7 +22,6 @@ from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import is_non_negative
 from qdq_translator.ir.qparams import INT8_MAX
-from qdq_translator.ir.weights import Weight
 from qdq_translator.scales.inference import Context
 from qdq_translator.scales.network import Applied
 
@@ -129,14 +128,9 @@ class _Steps:
 
     def span(self, name: str) -> Span:
         """Of a tensor without known range: without end."""
-        weight = self.graph.initializers.get(name)
-        values = None if isinstance(weight, Weight) else self.graph.array(name)
-        parts = (
-            [values] if values is not None else (p for _, p in weight.parts()) if isinstance(weight, Weight) else None
-        )
-        if parts is not None:
-            ends = [(float(part.min()), float(part.max())) for part in parts if part.size]
-            return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else (0.0, 0.0)
+        values = self.graph.array(name)
+        if values is not None:
+            return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
         low, high = self._spans.get(name, (-math.inf, math.inf))
         scale = self.context.scale(name)
         if scale is not None:

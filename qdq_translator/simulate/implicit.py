@@ -265,7 +265,7 @@ class _Builder:
                     if weight.dtype == np.float16:
                         graph.add_initializer(done[key], rounded(weight.array().astype(np.float32)))
                     else:
-                        graph.set_initializer(done[key], weight.remade(done[key], rounded, int(key[1] == _ROWS)))
+                        graph.set_initializer(done[key], weight.remade(done[key], rounded, weight.dims))
                 graph.set_input(node, index, done[key])
 
     # ---------------------------------------------------------------- float16
@@ -285,7 +285,9 @@ class _Builder:
                     if name not in self._constants:
                         half, weight = graph.unique_name(f"{name}_fp16"), as_weight(graph.initializers[name])
                         assert weight is not None
-                        self._constants[name] = graph.set_initializer(half, weight.remade(half, _through_half, 1))
+                        self._constants[name] = graph.set_initializer(
+                            half, weight.remade(half, _through_half, weight.dims)
+                        )
                     graph.set_input(node, index, self._constants[name])
         return names
 
@@ -452,9 +454,6 @@ class _Builder:
 def noise_of_run(run: int) -> np.ndarray:
     """(1,), int64: the last input of a network with `noise`, by which each run has other noise."""
     return np.array([pow(3, run + 1, NOISE_PERIOD)], np.int64)
-
-
-_ROWS = OutputChannels(0)
 
 
 def _through_half(values: np.ndarray) -> np.ndarray:

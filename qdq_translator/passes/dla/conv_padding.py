@@ -102,7 +102,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
         dims = weight.dims
         rewriter.afford(node.name, *dims[:2], *(k + a + b for k, (a, b) in zip(kernel, added)))
         grow = ((0, 0), (0, 0), *added)
-        graph.set_input(node, 1, rewriter.weight(node, 1, "", lambda w: np.pad(w, grow), rows=1))
+        graph.set_input(node, 1, rewriter.weight(node, 1, "", lambda w: np.pad(w, grow)))
     node.unset("auto_pad")
     node.set("kernel_shape", [k + a + b for k, (a, b) in zip(kernel, added)])
     node.set("pads", padding * 2)

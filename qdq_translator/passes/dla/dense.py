@@ -252,7 +252,6 @@ def convert(rewriter: Rewriter, node: Node, inputs: list[str], kernel: Kernel = 
             "",
             lambda w: (w if turned else w.T).reshape(w.shape[0 if turned else 1], -1, *kernel),
             alpha if node.is_op("Gemm") else 1.0,
-            rows=int(turned),
         )
         width = graph.initializers[weight].dims[0]
         converted = [inputs[0], weight]

@@ -67,7 +67,7 @@ def _trim(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[i
     if kernel == window.kernel or any(end <= -s for end, s in zip(ends, window.strides)):
         return False
     old, cut = Node(node.op_type, node.inputs, node.outputs, node.name), (slice(None), slice(None), *kept)
-    rewriter.graph.set_input(node, 1, rewriter.weight(node, 1, "", lambda w: w[cut], rows=1))
+    rewriter.graph.set_input(node, 1, rewriter.weight(node, 1, "", lambda w: w[cut]))
     node.unset("auto_pad")
     node.set("kernel_shape", kernel)
     node.set("dilations", [1 if k == 1 else d for k, d in zip(kernel, window.dilations)])
@@ -142,7 +142,7 @@ def _divide(rewriter: Rewriter, node: Node, axis: int, parts: int, step: int) ->
     sums = sums[..., None] if axis == 0 else sums[..., None, :]
     row, own = Row(rewriter, node), window.dilations[axis] if taps > 1 else 1
     k, s, d, begin, end = (v[1 - axis] for v in (window.kernel, window.strides, window.dilations, pads[:2], pads[2:]))
-    taken = rewriter.weight(node, 1, "", divided, rows=parts)
+    taken = rewriter.weight(node, 1, "", divided)
     add("taps", taken, [], group, (taps, k), (1, s), (own, d), (inside[0], begin), (inside[1], end))
     ones, strides = rewriter.constant(f"{node.name}.sums", sums), (window.strides[axis], 1)
     add("sum", ones, node.inputs[2:], channels, (length, 1), strides, (step, 1), (rest[0], 0), (rest[1], 0))

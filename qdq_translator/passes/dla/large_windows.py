@@ -96,7 +96,7 @@ def _blocks(rewriter: Rewriter, node: Node, window: operators.Window, pads: list
         return cut.transpose(0, 3, 5, 1, 2, 4).reshape(w.shape[0], -1, *taps)
 
     rewriter.afford(node.name, *rewriter.graph.initializers[node.inputs[1]].dims[:2], *(sum(g) for g in grow[2:]))
-    row, inputs = Row(rewriter, node), [rewriter.weight(node, 1, "", folded, rows=1), *node.inputs[2:]]
+    row, inputs = Row(rewriter, node), [rewriter.weight(node, 1, "", folded), *node.inputs[2:]]
     if series:
         row.reshape("blocks", [0, channels, rows[0], bh])
         kernel, strides, begin, end = [kernel[0], bh], [strides[0], 1], [begin[0], 0], [end[0], 0]

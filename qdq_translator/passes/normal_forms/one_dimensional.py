@@ -45,7 +45,7 @@ def apply(editor: Editor) -> None:
 def widen(editor: Editor, node: Node) -> None:
     """Weight and attributes for a second dimension, in place."""
     if node.is_op("Conv", "ConvTranspose"):
-        editor.graph.set_input(node, 1, editor.weight(node, 1, "", lambda values: values[..., np.newaxis], rows=1))
+        editor.graph.set_input(node, 1, editor.weight(node, 1, "", lambda values: values[..., np.newaxis]))
     for key, neutral in _NEUTRAL.items():
         if key in node.attributes:
             values = node.get(key)

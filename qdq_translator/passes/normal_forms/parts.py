@@ -284,7 +284,7 @@ def _fold(editor: Editor, node: Node, key: str, factor: float, index: int) -> bo
     name = node.input(index)
     if factor in (0.0, 1.0) or name not in editor.graph.initializers or editor.dtype(name) is None:
         return False
-    editor.graph.set_input(node, index, editor.weight(node, index, "", lambda values: values, factor, rows=1))
+    editor.graph.set_input(node, index, editor.weight(node, index, "", lambda values: values, factor))
     node.unset(key)
     return True
 
