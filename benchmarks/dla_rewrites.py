@@ -28,6 +28,7 @@ from benchmarks.full_networks import NETWORKS
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.report_rows import Verdict
 from qdq_translator.passes.dla import NO_REWRITE, RULES
 from qdq_translator.passes.no_ops import NO_OPS
 from qdq_translator.planning.layers import headline
@@ -35,7 +36,6 @@ from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.simulate.inputs import input_specs
 from qdq_translator.simulate.run import Session
 from qdq_translator.targets.dla.limits import GPU, LIMITS
-from qdq_translator.targets.dla.verdicts import Verdict
 from qdq_translator.workflows.parts import tail, tail_begins
 from qdq_translator.workflows.translator import Translation
 
@@ -151,7 +151,7 @@ def _totals(before: Translation, after: Translation) -> str:
 
 def _left(layers: list[Verdict], tail_layers: int) -> str:
     """'2 MatMul (M1), a tail of 24'."""
-    kinds = Counter((v.op, ", ".join(f.limit.id for f in v.findings if f.limit.effect == GPU)) for v in layers)
+    kinds = Counter((v.op, ", ".join(f.limit for f in v.findings if f.effect == GPU)) for v in layers)
     told = [f"{count} {op} ({limits})" for (op, limits), count in kinds.most_common()]
     return ", ".join([*told, *([f"a tail of {tail_layers}, cut off"] if tail_layers else [])])
 
@@ -159,11 +159,11 @@ def _left(layers: list[Verdict], tail_layers: int) -> str:
 def limits_in(translations: list[Translation]) -> str:
     """The limits that keep layers on the GPU, each with its words."""
     found = {
-        finding.limit.id: finding.limit
+        finding.limit: finding
         for done in translations
         for layer in left_for_gpu(done)
         for finding in layer.findings
-        if finding.limit.effect == GPU
+        if finding.effect == GPU
     }
     return "".join(f"- {name}: {limit.text} ({limit.status})\n" for name, limit in sorted(found.items()))
 

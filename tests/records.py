@@ -221,7 +221,7 @@ def _plan(made: Translation) -> Iterator[str]:
         )
         if verdict is not None:
             text += f" {verdict.verdict} {verdict.subgraph}" + " wants a scale" * verdict.wants_scale
-            text += "".join(f" {found.limit.id} ({facts(found.found)})" for found in verdict.findings)
+            text += "".join(f" {found.limit} ({facts(found.found)})" for found in verdict.findings)
             text += "".join(f" unknown {name}" for name in verdict.unknown)
         yield text
     if made.dla is not None:

@@ -8,12 +8,13 @@ from typing import Any, Callable, Optional
 import numpy as np
 import pytest
 
+from qdq_translator.core.formats.report_rows import Verdict
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.scales.inference import Context, Policy
 from qdq_translator.scales.table import Origin, ScaleTable
 from qdq_translator.targets.dla.limits import LIMITS, NO_SCALE, UNKNOWN_OPERATOR
-from qdq_translator.targets.dla.verdicts import DlaPlan, Verdict, judge
+from qdq_translator.targets.dla.verdicts import DlaPlan, judge
 from qdq_translator.targets.platforms import Hardware, cache_version, find_platform, tensorrt_version
 from qdq_translator.targets.precision import make_plan
 from tests.conftest import ZOO, need_shared
@@ -52,7 +53,7 @@ def verdict_of(op: str, plan: DlaPlan) -> Verdict:
 
 
 def limits_of(layer: Verdict) -> set[str]:
-    return {finding.limit.id for finding in layer.findings}
+    return {finding.limit for finding in layer.findings}
 
 
 def one(op: str, attributes: str, shape: str, out: str, extra: str = "", **more: Any) -> Verdict:
@@ -147,7 +148,7 @@ def test_int8_is_upgraded_to_fp16(
 ) -> None:
     layer = one(op, attributes, "1,4,8,8", "1,4,8,8", extra, **arrays)
     assert limits_of(layer) == {limit} and layer.verdict == "dla-fp16"
-    assert layer.findings[0].limit.status == "documented" and "6.3" in layer.findings[0].limit.source
+    assert layer.findings[0].status == "documented" and "6.3" in layer.findings[0].source
 
 
 def test_softmax_is_for_orin_and_has_a_longest_axis() -> None:
@@ -540,15 +541,15 @@ def test_every_limit_is_kept_at_its_edge_and_broken_beyond(limit: str) -> None:
     kept, broken = (case() for case in LIMIT_CASES[limit])
     row = next(row for row in (*LIMITS, NO_SCALE, UNKNOWN_OPERATOR) if row.id == limit)
     assert limit not in limits_of(kept) and limit not in kept.unknown
-    finding = next(finding for finding in broken.findings if finding.limit.id == limit)
-    assert finding.limit is row and finding.found
-    gpu = any(finding.limit.effect == "gpu" for finding in broken.findings)
+    finding = next(finding for finding in broken.findings if finding.limit == limit)
+    assert finding.limit == row.id and finding.found
+    gpu = any(finding.effect == "gpu" for finding in broken.findings)
     assert broken.verdict == ("gpu" if gpu else row.effect) and (gpu or row.effect == "dla-fp16")
 
 
 def test_a_finding_has_all_sizes_of_the_kernel() -> None:
     (finding,) = conv("", "1,4,40,8", "1,4,8,6", weight(4, 4, 33, 3)).findings
-    assert (finding.limit.id, finding.found) == ("C2", "kernel 33x3")
+    assert (finding.limit, finding.found) == ("C2", "kernel 33x3")
 
 
 def test_every_row_of_the_table_has_its_case() -> None:

@@ -130,7 +130,7 @@ def described(seed: int) -> str:
     for row in plan.layers:
         if row.op in ("Shrink", "Cast") and row.name != "o":
             continue
-        found = " ".join(f"{finding.limit.id}({finding.found})" for finding in row.findings)
+        found = " ".join(f"{finding.limit}({finding.found})" for finding in row.findings)
         rows.append(
             f"{row.op} {row.verdict}{' wants' * row.wants_scale} [{found}] {' '.join(row.unknown)} #{row.subgraph}"
         )

@@ -19,14 +19,7 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.operators import (
-    WEIGHTED,
-    OutputChannels,
-    coefficients,
-    epsilon,
-    is_non_negative,
-    output_channels,
-)
+from qdq_translator.ir.operators import WEIGHTED, coefficients, epsilon, is_non_negative, output_channels
 from qdq_translator.ir.weights import Weight, as_weight
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import ScaleTable
@@ -65,7 +58,7 @@ def _read(graph: Graph, norm: Node) -> Optional[_Affine]:
     return _Affine(factor, mean, beta, (0 - mean) * factor + beta)
 
 
-def _multiplied(weight: Weight, name: str, layout: OutputChannels, factor: np.ndarray) -> Weight:
+def _multiplied(weight: Weight, name: str, layout: operators.OutputChannels, factor: np.ndarray) -> Weight:
     if not callable(weight.values) or layout.axis:
         return weight.remade(name, lambda values: layout.times(values, factor), weight.dims)
     return weight.changed(name, weight.data_type, lambda values, rows: layout.times(values, factor[rows]))

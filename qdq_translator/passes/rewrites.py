@@ -13,7 +13,7 @@ from qdq_translator.scales.network import Applied, Network, followed
 from qdq_translator.targets.settings import Settings
 
 if TYPE_CHECKING:
-    from qdq_translator.targets.dla.verdicts import DlaPlan, Verdict
+    from qdq_translator.targets.dla.verdicts import DlaPlan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +45,16 @@ class Rewrites:
             rows.Left(
                 layer.name,
                 layer.op,
-                "; ".join(f"{f.limit.id} {f.limit.text}" for f in layer.findings if f.limit.effect == "gpu"),
+                "; ".join(f"{f.limit} {f.text}" for f in layer.findings if f.effect == "gpu"),
                 self.reasons.get(layer.name) or NO_REWRITE.get(layer.op) or self._by_limit(layer),
             )
             for layer in dla.fallbacks
         ]
 
-    def _by_limit(self, layer: Verdict) -> str:
-        kept = [f.limit.stays for f in layer.findings if f.limit.effect == "gpu" and f.limit.stays]
+    def _by_limit(self, layer: rows.Verdict) -> str:
+        from qdq_translator.targets.dla.limits import BY_ID
+
+        kept = [BY_ID[f.limit].stays for f in layer.findings if f.effect == "gpu" and BY_ID[f.limit].stays]
         return kept[0] if kept and self.tried else ""
 
     def row(self, dla: Optional[DlaPlan]) -> rows.Rewrites:

@@ -6,15 +6,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Optional, Sequence
 
-from qdq_translator.core.formats.report_rows import Share, Shares, Transition, Transitions
+from qdq_translator.core.formats.report_rows import Share, Shares, Transition, Transitions, Verdict
 from qdq_translator.core.hypotheses import BETWEEN, GPU_INT8, RANGES, SIGMOID
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.operators import SIGMOIDS, WEIGHTED, Unions
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.targets.cost.estimate import CostPlan, surface
 from qdq_translator.targets.dla.checks import equal_ranges
-from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8, FOLDED, GPU, NO_SCALE
-from qdq_translator.targets.dla.verdicts import DlaPlan, Verdict
+from qdq_translator.targets.dla.limits import BY_ID, DLA_FP16, DLA_INT8, FOLDED, GPU, NO_SCALE
+from qdq_translator.targets.dla.verdicts import DlaPlan
 from qdq_translator.targets.precision import (
     FP16,
     INT8,
@@ -43,8 +43,8 @@ def settle(graph: Graph, plan: Sequence[LayerPlan], verdicts: Sequence[Verdict])
 
 
 def _settled(row: LayerPlan, verdict: Verdict) -> LayerPlan:
-    decided = [f for f in verdict.findings if f.limit.effect == verdict.verdict and f.limit is not NO_SCALE]
-    limits = "; ".join(finding.sentence(row.op) for finding in decided)
+    decided = [f for f in verdict.findings if f.effect == verdict.verdict and f.limit != NO_SCALE.id]
+    limits = "; ".join(f.text if f.found == row.op else f"{f.text} ({f.found})" for f in decided)
     has_scales = row.precision == INT8
     if verdict.verdict == GPU:
         reason = f"not on the DLA: {limits}"
@@ -62,7 +62,7 @@ def _settled(row: LayerPlan, verdict: Verdict) -> LayerPlan:
         reason = f"FP16 on the DLA: {limits}" if decided and has_scales else row.reason
         scaled = not set(row.missing).issuperset((*row.inputs, *row.outputs))
         rests_on = (SIGMOID,) if scaled and row.op in SIGMOIDS else ()
-        if has_scales and all(finding.limit.check is equal_ranges for finding in decided):
+        if has_scales and all(BY_ID[finding.limit].check is equal_ranges for finding in decided):
             rests_on = (RANGES,)
         return dataclasses.replace(row, device=ON_DLA, precision=FP16, reason=reason, hypotheses=rests_on)
     if verdict.verdict == DLA_INT8:

@@ -92,5 +92,5 @@ def saved_by_scales(dla: DlaPlan, costs: CostPlan) -> Optional[dict[str, float]]
         if cost is not None
         and not cost.fused_into
         and verdict.verdict == DLA_FP16
-        and {finding.limit.id for finding in verdict.findings} == {NO_SCALE.id}
+        and {finding.limit for finding in verdict.findings} == {NO_SCALE.id}
     }

@@ -92,7 +92,7 @@ def _with_one_scale(translated: Translated) -> frozenset[str]:
     return frozenset(
         v.name
         for v in verdicts
-        if v.op in ("Concat", *_SUMS) and v.findings and all(f.limit.id in _ONE_SCALE for f in v.findings)
+        if v.op in ("Concat", *_SUMS) and v.findings and all(f.limit in _ONE_SCALE for f in v.findings)
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import numpy as np
 
 from qdq_translator.core.budget import Budget
+from qdq_translator.core.formats.report_rows import Finding
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.weights import Initializer
@@ -16,7 +17,7 @@ from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import Origin
 from qdq_translator.targets.dla.checks import Layer, Unknown, explicit_pads
 from qdq_translator.targets.dla.limits import limits_by_op
-from qdq_translator.targets.dla.verdicts import Finding, gpu_findings
+from qdq_translator.targets.dla.verdicts import gpu_findings
 from qdq_translator.targets.settings import EVERYWHERE, Settings
 
 MOST_CHANNELS = 8192
@@ -64,7 +65,7 @@ class Rewriter(Editor):
         return gpu_findings(self._layer(node), self._limits)
 
     def rejected_by(self, node: Node) -> set[str]:
-        return {finding.limit.id for finding in self.rejected(node)}
+        return {finding.limit for finding in self.rejected(node)}
 
     def pads(self, node: Node) -> Optional[list[int]]:
         """ONNX pads of a Conv or pooling (begins, then ends), auto_pad computed; None if a size is unknown."""

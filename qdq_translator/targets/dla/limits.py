@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from qdq_translator.core.formats.report_rows import Finding
 from qdq_translator.ir.operators import ACTIVATIONS, COMPARISONS, DENSE, ELEMENTWISE, POOLING, RESIZES, WEIGHTED
 from qdq_translator.targets.dla import checks
 from qdq_translator.targets.dla.checks import Check
@@ -53,6 +54,10 @@ class Limit:
     status: str = "documented"
     only: str = ""
     stays: str = ""
+
+    def finding(self, found: str) -> Finding:
+        """That a layer does not keep it, and what was found there."""
+        return Finding(self.id, self.text, found, self.effect, self.source, self.status)
 
 
 _SLICES = ("Slice", "Split")
@@ -340,6 +345,7 @@ NO_SCALE = Limit(
     effect=DLA_FP16,
     source="DLA-SW FAQ (fact 6.6)",
 )
+BY_ID = {limit.id: limit for limit in (*LIMITS, UNKNOWN_OPERATOR, NO_SCALE)}
 
 
 def limits_by_op(generation: str) -> dict[str, list[Limit]]:

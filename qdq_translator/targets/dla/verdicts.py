@@ -19,50 +19,16 @@ MAX_LOADABLES = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class Finding:
-    """A limit that a layer does not meet, and what was found."""
-
-    limit: limits.Limit
-    found: str
-
-    def sentence(self, op: str) -> str:
-        """The limit and, if it is more than the operator `op`, what was found."""
-        return self.limit.text if self.found == op else f"{self.limit.text} ({self.found})"
-
-    def row(self) -> rows.Finding:
-        limit = self.limit
-        return rows.Finding(limit.id, limit.text, self.found, limit.effect, limit.source, limit.status)
-
-
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """verdict: 'dla-int8', 'dla-fp16', 'gpu' (a build error without fallback), or 'folded'. Folded nodes are shape
-    arithmetic and constants, which TensorRT computes at build time. unknown: limits that need unknown shapes. subgraph:
-    number of its DLA subgraph, -1 for none. wants_scale: on the GPU only because a scale is missing."""
-
-    name: str
-    op: str
-    verdict: rows.Place
-    findings: tuple[Finding, ...] = ()
-    unknown: tuple[str, ...] = ()
-    subgraph: int = -1
-    wants_scale: bool = False
-
-    def row(self) -> rows.Verdict:
-        return rows.Verdict(**{**vars(self), "findings": tuple(finding.row() for finding in self.findings)})
-
-
-@dataclasses.dataclass(frozen=True)
 class DlaPlan:
     """Every layer's verdict in graph order, the number of predicted DLA subgraphs (loadables), and notes."""
 
     generation: str
-    layers: list[Verdict]
+    layers: list[rows.Verdict]
     subgraphs: int
     notes: list[str]
 
     @property
-    def fallbacks(self) -> list[Verdict]:
+    def fallbacks(self) -> list[rows.Verdict]:
         return [layer for layer in self.layers if layer.verdict == limits.GPU]
 
     def count(self, verdict: str) -> int:
@@ -70,11 +36,8 @@ class DlaPlan:
 
     def row(self, shares: rows.Shares, transitions: rows.Transitions) -> rows.Dla:
         """The plan as the report has it. shares, transitions: see `planning.layers`."""
-        counts = rows.Counts(
-            *(self.count(verdict) for verdict in (limits.DLA_INT8, limits.DLA_FP16, limits.GPU, limits.FOLDED))
-        )
-        layers = tuple(layer.row() for layer in self.layers)
-        notes = tuple(self.notes)
+        verdicts = (limits.DLA_INT8, limits.DLA_FP16, limits.GPU, limits.FOLDED)
+        counts, notes, layers = rows.Counts(*map(self.count, verdicts)), tuple(self.notes), tuple(self.layers)
         return rows.Dla(self.generation, counts, self.subgraphs, MAX_LOADABLES, notes, layers, shares, transitions)
 
 
@@ -93,16 +56,16 @@ def judge(context: Context, plan: list[LayerPlan], hardware: Hardware) -> DlaPla
     return DlaPlan(generation, layers, count, _notes(context, layers, count, hardware.platform))
 
 
-def gpu_findings(layer: Layer, table: dict[str, list[limits.Limit]]) -> list[Finding]:
+def gpu_findings(layer: Layer, table: dict[str, list[limits.Limit]]) -> list[rows.Finding]:
     """Limits that send the layer to the GPU; [] if it stays on the DLA."""
     findings, _ = _hold(layer, [*table.get(layer.node.op_type, ()), *table["*"]])
-    return [finding for finding in findings if finding.limit.effect == limits.GPU]
+    return [finding for finding in findings if finding.effect == limits.GPU]
 
 
-def _hold(layer: Layer, asked: Sequence[limits.Limit]) -> tuple[list[Finding], list[str]]:
+def _hold(layer: Layer, asked: Sequence[limits.Limit]) -> tuple[list[rows.Finding], list[str]]:
     node = layer.node
     if not node.is_standard or node.op_type not in limits.KNOWN:
-        return [Finding(limits.UNKNOWN_OPERATOR, f"{node.domain}::{node.op_type}" if node.domain else node.op_type)], []
+        return [limits.UNKNOWN_OPERATOR.finding(f"{node.domain}::{node.op_type}" if node.domain else node.op_type)], []
     findings, unknown = [], []
     for limit in asked:
         try:
@@ -111,16 +74,16 @@ def _hold(layer: Layer, asked: Sequence[limits.Limit]) -> tuple[list[Finding], l
             unknown.append(limit.id)
             continue
         if found:
-            findings.append(Finding(limit, found))
+            findings.append(limit.finding(found))
     return findings, unknown
 
 
-def _judge(layer: Layer, planned: LayerPlan, table: dict[str, list[limits.Limit]]) -> Verdict:
+def _judge(layer: Layer, planned: LayerPlan, table: dict[str, list[limits.Limit]]) -> rows.Verdict:
     node = layer.node
     if node.is_op("Shape", "Size", "Constant", "ConstantOfShape", "Range") or not planned.inputs:
-        return Verdict(node.name, node.op_type, limits.FOLDED)
+        return rows.Verdict(node.name, node.op_type, limits.FOLDED)
     findings, unknown = _hold(layer, [*table.get(node.op_type, ()), *table["*"]])
-    effects = {finding.limit.effect for finding in findings}
+    effects = {finding.effect for finding in findings}
     wants_scale = False
     verdict: rows.Place = limits.DLA_INT8
     if limits.GPU in effects:
@@ -128,13 +91,13 @@ def _judge(layer: Layer, planned: LayerPlan, table: dict[str, list[limits.Limit]
         wants_scale = bool(planned.missing) and not gpu_findings(dataclasses.replace(layer, fp16=False), table)
     elif planned.missing:
         verdict = limits.DLA_FP16
-        findings.append(Finding(limits.NO_SCALE, f"'{planned.missing[0]}'"))
+        findings.append(limits.NO_SCALE.finding(f"'{planned.missing[0]}'"))
     elif limits.DLA_FP16 in effects or (planned.precision != INT8 and planned.outputs):
         verdict = limits.DLA_FP16
-    return Verdict(node.name, node.op_type, verdict, tuple(findings), tuple(unknown), wants_scale=wants_scale)
+    return rows.Verdict(node.name, node.op_type, verdict, tuple(findings), tuple(unknown), wants_scale=wants_scale)
 
 
-def _subgraphs(graph: Graph, layers: list[Verdict]) -> tuple[list[int], int]:
+def _subgraphs(graph: Graph, layers: list[rows.Verdict]) -> tuple[list[int], int]:
     """For every layer the number of its DLA subgraph (-1: none), and how many there are.
 
     Layers are on one level as long as data reaches them without another change between DLA and GPU; DLA layers of one
@@ -175,7 +138,7 @@ def _maker(graph: Graph, name: str) -> Optional[Node]:
     return before if before is not None and before.is_op(*COMPARISONS) else node
 
 
-def _notes(context: Context, layers: list[Verdict], subgraphs: int, platform: Optional[Platform]) -> list[str]:
+def _notes(context: Context, layers: list[rows.Verdict], subgraphs: int, platform: Optional[Platform]) -> list[str]:
     notes = []
     if platform is not None and platform.note and not platform.dla:
         notes.append(f"{platform.name}: {platform.note} ({platform.source}).")
