@@ -18,7 +18,7 @@ import onnx
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.qdq.restore import restore
-from qdq_translator.targets.parser_network import OwnTensor, Version, own_tensors
+from qdq_translator.targets.parser_network import OwnTensor, ParsedNetwork, Version
 
 OWN = Path(__file__).parent / "data" / "parsers"
 VERSIONS = ("8.5", "8.6", "10.3", "10.10")
@@ -69,7 +69,7 @@ def hold(recording: Recording) -> tuple[Counter[str], list[str]]:
     read = {name for layer in recording.layers for name in layer[4]}
     counts: Counter[str] = Counter()
     faults, seen, told = [], set(), set()
-    for tensor in own_tensors(graph, TensorTypes(graph), recording.tensorrt):
+    for tensor in ParsedNetwork(graph, TensorTypes(graph), recording.tensorrt).own:
         if tensor.name is None:
             told.add(tensor.node.name)
             continue

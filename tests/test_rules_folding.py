@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UserError
-from qdq_translator.targets.parser_network import misnamed
+from qdq_translator.targets.parser_network import ParsedNetwork
 from tests.explicit_reference import bypassed, random_inputs
 from tests.small_models import f32, initializer, model, ops, pair, same_function, scales_of, translated
 
@@ -465,7 +465,7 @@ def test_f6_nodes_called_like_a_helper_of_the_parser(platform: str) -> None:
     t = same_function(model(text, parts=np.array([1, 1, 1]), **S), platform=platform)
     called = [n.name for n in t.model.graph.node]
     assert called[0] == "sp" and not {*names, "ONNXTRT_Broadcast"} & set(called)
-    assert not misnamed(t.graph, t.types, t.hardware.tensorrt)
+    assert not ParsedNetwork(t.graph, t.types, t.hardware.tensorrt).misnamed
 
 
 def test_f6_a_name_that_looks_like_a_helper_and_is_none_stays() -> None:

@@ -13,8 +13,8 @@ from onnx import TensorProto, defs, numpy_helper, shape_inference
 from qdq_translator.core.budget import Budget
 from qdq_translator.core.errors import ModelError
 from qdq_translator.ir import operators
-from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.operators import COMPARISONS, DENSE, ELEMENTWISE, PARTS, VIEWS, finish_order
+from qdq_translator.ir.graph import Graph, Node, finish_order
+from qdq_translator.ir.operators import COMPARISONS, DENSE, ELEMENTWISE, PARTS, VIEWS
 
 LAYOUT_OPS = (*VIEWS, "Transpose", "Identity", "Cast", "CastLike")
 """Operators that move or retype a constant's elements without changing what they stand for (rule Q5)."""

@@ -6,9 +6,8 @@ Initializers are ONNX `TensorProto`s, or `Weight`s if they are large or were cre
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
-from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Hashable, Iterable, Iterator, Mapping, Optional, Tuple, TypeVar
 
 import numpy as np
 import onnx
@@ -443,19 +442,10 @@ class Graph:
     def rename_tensors(self, mapping: dict[str, str]) -> None:
         """Renames many tensors at once, so that new names may be old names of others. Graph inputs and outputs and
         initializers must not be among them."""
-        self.version += 1
-        for node in self.nodes:
-            for subgraph in node.subgraphs():
-                _rename_in_subgraph(subgraph, mapping)
-            node.captured = tuple(mapping.get(n, n) for n in node.captured)
-            node.inputs = [mapping.get(n, n) for n in node.inputs]
-            node.outputs = [mapping.get(n, n) for n in node.outputs]
-        self.producer = {mapping.get(n, n): node for n, node in self.producer.items()}
-        self._consumers = {mapping.get(n, n): readers for n, readers in self._consumers.items()}
-        for value in self.value_info.values():
-            value.name = mapping.get(value.name, value.name)
-        self.value_info = {value.name: value for value in self.value_info.values()}
-        self._taken = None
+        between = {old: self.unique_name(f"{old}_renamed") for old in mapping}
+        for step in (between, {between[old]: new for old, new in mapping.items()}):
+            for old, new in step.items():
+                self.rename_output(self.producer[old], old, new)
 
     def is_graph_tensor(self, name: str) -> bool:
         """True for graph inputs and outputs: their names are the user's."""
@@ -663,37 +653,47 @@ def _rename_in_subgraph(graph: onnx.GraphProto, mapping: dict[str, str]) -> None
 
 
 def _sorted(nodes: list[Node], known: set[str]) -> list[Node]:
-    """Topological order; the given order wherever it allows. Raises ModelError for cycles and missing producers."""
-    maker: dict[str, int] = {}
-    for index, node in enumerate(nodes):
-        for name in node.outputs:
-            if name:
-                maker.setdefault(name, index)
-    waiting, users = [0] * len(nodes), [[] for _ in nodes]  # type: list[int], list[list[int]]
-    for index, node in enumerate(nodes):
-        for name in set(node.reads()):
-            if name in known:
-                continue
-            if name not in maker:
+    """Topological order; the given order if it is one. Raises ModelError for cycles and missing producers."""
+    maker = {name: node for node in reversed(nodes) for name in node.outputs if name}
+
+    def makers(node: Node) -> Iterator[Node]:
+        for name in node.reads():
+            if name in maker and name not in known:
+                yield maker[name]
+            elif name not in known:
                 raise ModelError(
                     f"Node {node.label} reads tensor '{name}', which no node, input or initializer provides.",
                     "The file is damaged or cut; export it again.",
                 )
-            waiting[index] += 1
-            users[maker[name]].append(index)
-    ready = [i for i, count in enumerate(waiting) if count == 0]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(nodes[index])
-        for user in users[index]:
-            waiting[user] -= 1
-            if waiting[user] == 0:
-                heapq.heappush(ready, user)
-    if len(order) < len(nodes):
-        stuck = next(n for i, n in enumerate(nodes) if waiting[i] > 0)
-        raise ModelError(f"The graph has a cycle through node {stuck.label}.", "Export the model again.")
+
+    order, made = finish_order(nodes, makers), set(known)
+    for node in order:
+        if not made.issuperset(node.reads()):
+            raise ModelError(f"The graph has a cycle through node {node.label}.", "Export the model again.")
+        made.update(node.outputs)
+    return order
+
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+def finish_order(starts: Iterable[Item], following: Callable[[Item], Iterable[Item]]) -> list[Item]:
+    """Depth-first, in the order in which items are left: each after all that `following` leads to. Read backwards, the first of
+    every component that nothing else leads to comes before all that follows from it."""
+    seen: set[Item] = set()
+    order: list[Item] = []
+    for start in starts:
+        stack = [] if start in seen else [(start, iter(following(start)))]
+        seen.add(start)
+        while stack:
+            item, rest = stack[-1]
+            step = next((one for one in rest if one not in seen), None)
+            if step is None:
+                order.append(item)
+                stack.pop()
+            else:
+                seen.add(step)
+                stack.append((step, iter(following(step))))
     return order
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Callable, Generic, Hashable, Iterable, Iterator, Optional, Sequence, TypeVar, Union
+from typing import Callable, Generic, Iterable, Iterator, Optional, Sequence, TypeVar, Union
 
 import numpy as np
 
-from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.graph import Graph, Item, Node
 
 Size = TypeVar("Size")
 LookUp = Callable[[str], Optional[np.ndarray]]
@@ -474,29 +474,7 @@ def is_non_negative(graph: Graph, name: str) -> bool:
     return True
 
 
-# ---------------------------------------------------------------- sets and orders
-
-Item = TypeVar("Item", bound=Hashable)
-
-
-def finish_order(starts: Iterable[Item], following: Callable[[Item], Iterable[Item]]) -> list[Item]:
-    """Depth-first, in the order in which items are left: each after all that `following` leads to. Read backwards, the first of
-    every component that nothing else leads to comes before all that follows from it."""
-    seen: set[Item] = set()
-    order: list[Item] = []
-    for start in starts:
-        stack = [] if start in seen else [(start, iter(following(start)))]
-        seen.add(start)
-        while stack:
-            item, rest = stack[-1]
-            step = next((one for one in rest if one not in seen), None)
-            if step is None:
-                order.append(item)
-                stack.pop()
-            else:
-                seen.add(step)
-                stack.append((step, iter(following(step))))
-    return order
+# ---------------------------------------------------------------- sets
 
 
 class Unions(Generic[Item]):

@@ -17,7 +17,7 @@ from qdq_translator.core.formats.layer_precisions import legal_name
 from qdq_translator.core.words import counted
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.scales.network import Network
-from qdq_translator.targets.parser_network import MULTI_LAYER, PARSER_PREFIX, Version, misnamed, supports
+from qdq_translator.targets.parser_network import MULTI_LAYER, PARSER_PREFIX, ParsedNetwork, Version, supports
 
 _TRIES = 10
 """New names shift the parser's numbers, which may hit other names."""
@@ -121,7 +121,7 @@ def avoid_helper_names(network: Network, version: Version) -> None:
         return
     renamed: dict[str, str] = {}
     for _ in range(_TRIES):
-        found = misnamed(network.graph, network.types, version)
+        found = ParsedNetwork(network.graph, network.types, version).misnamed
         for node in found:
             old = node.name
             network.rename_node(node, network.graph.node_name(f"{old}_node"))

@@ -20,7 +20,7 @@ from qdq_translator.scales.inference.formulas import around_normalizations
 from qdq_translator.scales.inference.unify import REFUSED_CURE, SharedRange, unify_scales
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import ScaleTable
-from qdq_translator.targets.parser_network import further_layers, supports
+from qdq_translator.targets.parser_network import ParsedNetwork, supports
 from qdq_translator.targets.precision import INT8, LayerPlan, make_plan, stay_higher
 from qdq_translator.targets.settings import Settings
 
@@ -131,7 +131,7 @@ def _report_out_of_reach(network: Network, kept: frozenset[str], settings: Setti
     version = settings.hardware.tensorrt
     if not supports(version):
         return
-    made = further_layers(network.graph, network.types, version)
+    made = ParsedNetwork(network.graph, network.types, version).further
     found = {node: [name or "a layer without a name" for name in made[node]] for node in made if node in kept}
     if found:
         first, layers = next(iter(found.items()))

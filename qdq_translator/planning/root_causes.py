@@ -15,8 +15,7 @@ from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Optional,
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats.report_rows import CauseGroup, FoundCauses, RootCause, WhatIf
 from qdq_translator.core.rules import MARKERS, RULES, inference_options
-from qdq_translator.ir.graph import Node
-from qdq_translator.ir.operators import finish_order
+from qdq_translator.ir.graph import Node, finish_order
 from qdq_translator.scales.inference import Context, Policy, all_rules, infer_scales, pass_through, rules_by_op
 from qdq_translator.scales.inference.formulas import inside_normalizations
 from qdq_translator.scales.table import Origin, ScaleTable, TensorScale

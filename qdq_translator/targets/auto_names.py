@@ -26,7 +26,7 @@ from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.scales.table import ScaleTable
-from qdq_translator.targets.parser_network import OwnTensor, Version, own_tensors
+from qdq_translator.targets.parser_network import OwnTensor, ParsedNetwork, Version
 from qdq_translator.targets.precision import INT8, LayerPlan
 
 
@@ -47,7 +47,7 @@ def automatic_scales(graph: Graph, types: TensorTypes, scales: ScaleTable, versi
     found = Automatic()
     known = {*graph.inputs, *graph.producer}
     amax: dict[str, Optional[float]] = {}
-    for tensor in own_tensors(graph, types, version):
+    for tensor in ParsedNetwork(graph, types, version).own:
         if tensor.source in graph.initializers and tensor.source not in amax:
             amax[tensor.source] = _constant_scale(graph, types, tensor.source)
         scale = _scale(tensor, graph, types, scales, amax)

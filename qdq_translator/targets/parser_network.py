@@ -84,57 +84,38 @@ def supports(version: Version) -> bool:
     return version[:2] in ((8, 5), (8, 6)) or version[0] == 10
 
 
-def own_tensors(graph: Graph, types: TensorTypes, version: Version) -> Iterator[OwnTensor]:
-    """In network order. A constant that several nodes read comes once for each of them, under one name."""
-    return _Walk(graph, types, version).run()
+class ParsedNetwork:
+    """What that version's parser makes of a graph, as far as rows and names are known.
 
+    own: its own tensors in network order; a constant that several nodes read comes once for each of them, under one name.
+    misnamed: nodes whose name the parser gives to another layer first (a Split `sp` makes `sp` and `sp_0`), so that their own
+    layer is called otherwise. further: node -> the layers that compute on its data and are called otherwise than it ('' for
+    one without a name), which `--layerPrecisions` with the node's name does not reach.
+    """
 
-def misnamed(graph: Graph, types: TensorTypes, version: Version) -> list[Node]:
-    """Nodes whose name the parser gives to another layer first (a Split `sp` makes `sp` and `sp_0`), so that their own
-    layer is called otherwise; as far as names are certain."""
-    return _Walk(graph, types, version).whole().misnamed
-
-
-def further_layers(graph: Graph, types: TensorTypes, version: Version) -> dict[str, list[str]]:
-    """Node -> the layers that compute on its data and are called otherwise than it ('' for one without a name), which
-    `--layerPrecisions` with the node's name does not reach; as far as rows are known."""
-    return _Walk(graph, types, version).whole().further
-
-
-class _Walk:
     def __init__(self, graph: Graph, types: TensorTypes, version: Version) -> None:
-        self.graph, self.types, self.version = graph, types, version
-        self.certain = not any(name in graph.outputs for name in (*graph.inputs, *graph.initializers))
-        self.layers = 0
-        self.counter = 0
-        self.layer_names: set[str] = set()
-        self.tensor_names: set[str] = set(graph.outputs)
-        self.constants: dict[str, Optional[str]] = {}
-        self.misnamed: list[Node] = []
-        self.started: set[str] = set()
-        self.further: dict[str, list[str]] = {}
-        self.made = ""
+        self._graph, self._types, self._version = graph, types, version
+        self._certain = not any(name in graph.outputs for name in (*graph.inputs, *graph.initializers))
+        self._layers = 0
+        self._counter = 0
+        self._layer_names: set[str] = set()
+        self._tensor_names: set[str] = set(graph.outputs)
+        self._constants: dict[str, Optional[str]] = {}
+        self._started: set[str] = set()
+        self._made = ""
         """The name of the last layer."""
+        self.misnamed: list[Node] = []
+        self.further: dict[str, list[str]] = {}
+        self.own = [tensor for node in graph.nodes for tensor in self._node(node)]
 
-    def whole(self) -> _Walk:
-        for _ in self.run():
-            pass
-        return self
-
-    def run(self) -> Iterator[OwnTensor]:
-        for node in self.graph.nodes:
-            row = _row(node, self.graph, self.types, self.version)
-            if row is None:
-                self.certain = False
-                if not node.is_op(*_NO_FLOAT_HELPERS) and any(self.types.is_float(n) for n in node.outputs if n):
-                    yield OwnTensor(node, "inside", "", None)
-                continue
-            yield from self._node(node, row.split())
-            for name in node.outputs:
-                if name in self.graph.outputs:  # outputs are reserved first
-                    self._unique(self.tensor_names, name)
-
-    def _node(self, node: Node, words: list[str]) -> Iterator[OwnTensor]:
+    def _node(self, node: Node) -> Iterator[OwnTensor]:
+        row = _row(node, self._graph, self._types, self._version)
+        if row is None:
+            self._certain = False
+            if not node.is_op(*_NO_FLOAT_HELPERS) and any(self._types.is_float(n) for n in node.outputs if n):
+                yield OwnTensor(node, "inside", "", None)
+            return
+        words = row.split()
         for position, word in enumerate(words):
             what, _, rest = word.partition(":")
             if what == "operands":
@@ -146,22 +127,27 @@ class _Walk:
             elif what == "broadcast":
                 yield from self._broadcast(node, int(rest))
             elif what == "name":
-                self._unique(self.layer_names if rest.startswith(PARSER_PREFIX) else self.tensor_names, rest)
+                self._unique(self._layer_names if rest.startswith(PARSER_PREFIX) else self._tensor_names, rest)
             elif what == "?":
-                self.certain = False
+                self._certain = False
             else:
                 name, source = self._own_layer(node, what, rest)
-                if self.made != node.name and rest.rpartition(":")[2] not in _INTEGER_LAYERS:
-                    self.further.setdefault(node.name, []).append(self.made)
-                if position < len(words) - 1 and what != "part" and rest.rpartition(":")[2] not in _INTEGER_LAYERS:
+                if rest.rpartition(":")[2] in _INTEGER_LAYERS:
+                    continue
+                if self._made != node.name:
+                    self.further.setdefault(node.name, []).append(self._made)
+                if position < len(words) - 1 and what != "part":
                     yield OwnTensor(node, "inside", source, name)
+        for name in node.outputs:
+            if name in self._graph.outputs:  # outputs are reserved first
+                self._unique(self._tensor_names, name)
 
     def _own_layer(self, node: Node, what: str, rest: str) -> tuple[Optional[str], str]:
-        if what in ("main", "part", "shuffle") and node.name in self.layer_names and node.name not in self.started:
+        if what in ("main", "part", "shuffle") and node.name in self._layer_names and node.name not in self._started:
             self.misnamed.append(node)
-        self.started.add(node.name)
+        self._started.add(node.name)
         if what in ("shuffle", "flatten"):
-            self._unique(self.layer_names, "ONNXTRT_ShapeShuffle")
+            self._unique(self._layer_names, "ONNXTRT_ShapeShuffle")
             return self._layer("Shuffle", node.name if what == "shuffle" else "ONNXTRT_flattenTensor"), node.inputs[0]
         if what == "helper":
             name, _, label = rest.rpartition(":") if ":" in rest else (rest, "", "Shuffle")
@@ -172,47 +158,47 @@ class _Walk:
 
     def _layer(self, label: str, name: str) -> Optional[str]:
         """Add a layer; return its output name if nothing else names it."""
-        index = self.layers
-        self.layers += 1
-        unnamed = not name or (self.version[0] == 8 and name.startswith(PARSER_PREFIX))
-        unique = None if unnamed else self._unique(self.layer_names, name)
-        self.made = unique or ""
-        if unnamed or self.version[0] == 8:
-            return f"(Unnamed Layer* {index}) [{label}]_output" if self.certain else None
+        index = self._layers
+        self._layers += 1
+        unnamed = not name or (self._version[0] == 8 and name.startswith(PARSER_PREFIX))
+        unique = None if unnamed else self._unique(self._layer_names, name)
+        self._made = unique or ""
+        if unnamed or self._version[0] == 8:
+            return f"(Unnamed Layer* {index}) [{label}]_output" if self._certain else None
         return None if unique is None else f"{unique}_output"
 
     def _unique(self, taken: set[str], wanted: str) -> Optional[str]:
         """The parser's name for a wanted name; None if that depends on a node without a row."""
-        if self.version[0] == 8 and wanted.startswith(PARSER_PREFIX):
+        if self._version[0] == 8 and wanted.startswith(PARSER_PREFIX):
             return None  # there such layers have no names
         name = wanted
         while name in taken:
-            if not self.certain:
+            if not self._certain:
                 return None
-            name = f"{wanted}_{self.counter}"
-            self.counter += 1
+            name = f"{wanted}_{self._counter}"
+            self._counter += 1
         taken.add(name)
-        return None if wanted.startswith(PARSER_PREFIX) and not self.certain else name
+        return None if wanted.startswith(PARSER_PREFIX) and not self._certain else name
 
     def _constant(self, node: Node, index: int) -> Iterator[OwnTensor]:
         name = node.input(index)
-        tensor = self.graph.initializers.get(name)
+        tensor = self._graph.initializers.get(name)
         if tensor is None:
             return
-        if name not in self.constants:
-            self.constants[name] = self._layer("Constant", name)
+        if name not in self._constants:
+            self._constants[name] = self._layer("Constant", name)
         if tensor.data_type in FLOAT_TYPES:
-            yield OwnTensor(node, "constant", name, self.constants[name])
+            yield OwnTensor(node, "constant", name, self._constants[name])
 
     def _broadcast(self, node: Node, index: int) -> Iterator[OwnTensor]:
-        ranks = [self.types.rank(name) for name in node.inputs if name]
-        rank = self.types.rank(node.input(index))
+        ranks = [self._types.rank(name) for name in node.inputs if name]
+        rank = self._types.rank(node.input(index))
         highest = 2 if node.is_op("Gemm") else max((r for r in ranks if r is not None), default=0)
         if rank is None or rank >= highest:
             return
-        self._unique(self.layer_names, "ONNXTRT_ShapeShuffle")
+        self._unique(self._layer_names, "ONNXTRT_ShapeShuffle")
         name = self._layer("Shuffle", "ONNXTRT_Broadcast")
-        if self.types.is_float(node.input(index)):
+        if self._types.is_float(node.input(index)):
             yield OwnTensor(node, "broadcast", node.input(index), name)
 
 
