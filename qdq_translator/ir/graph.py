@@ -442,10 +442,11 @@ class Graph:
     def rename_tensors(self, mapping: dict[str, str]) -> None:
         """Renames many tensors at once, so that new names may be old names of others. Graph inputs and outputs and
         initializers must not be among them."""
-        between = {old: self.unique_name(f"{old}_renamed") for old in mapping}
+        between, order = {old: self.unique_name(f"{old}_renamed") for old in mapping}, list(self.value_info)
         for step in (between, {between[old]: new for old, new in mapping.items()}):
             for old, new in step.items():
                 self.rename_output(self.producer[old], old, new)
+        self.value_info = {name: self.value_info[name] for name in (mapping.get(old, old) for old in order)}
 
     def is_graph_tensor(self, name: str) -> bool:
         """True for graph inputs and outputs: their names are the user's."""
