@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Optional, Sequence, Tuple
+from typing import Any, Callable, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 from onnx import TensorProto
@@ -202,3 +202,49 @@ class Editor:
         """Both tensors hold the same values: whichever has a scale hands it to the other."""
         self.derive(rule, one, other, node)
         self.derive(rule, other, one, node)
+
+
+class Row:
+    """Layers that replace a node; `add` makes each of them read the tensor `current`."""
+
+    def __init__(self, editor: Editor, node: Node) -> None:
+        self.editor, self.node, self.rule = editor, node, ""
+        self.nodes: list[Node] = []
+        self.current = node.inputs[0]
+
+    def at(self: _OwnRow, tensor: str) -> _OwnRow:
+        """The same row, whose next layer reads `tensor`."""
+        self.current = tensor
+        return self
+
+    def add(self, op: str, what: str, *more: str, **attributes: Any) -> str:
+        """Add a layer that reads the current tensor and `more`; its output becomes current. `what` names both."""
+        return self.append(what, lambda target, name: Node(op, [self.current, *more], [target], name, **attributes))
+
+    def reshape(self, what: str, sizes: Sequence[int]) -> str:
+        return self.append(what, lambda target, name: self.editor.reshape(self.current, target, sizes, name))
+
+    def append(self, what: str, make: Callable[[str, str], Node]) -> str:
+        """make: from the names of the new tensor and of the node."""
+        names = self.editor.tensor(f"{self.node.outputs[0]}_{what}"), self.editor.node(f"{self.node.name}_{what}")
+        self.nodes.append(make(*names))
+        self.current = names[0]
+        return self.current
+
+    def put(self, rule: str, *more: Node) -> None:
+        """Replace the node by the layers of the row; the last one keeps its name and outputs. more: nodes that are removed with it."""
+        self.nodes[-1].outputs, self.nodes[-1].name = list(self.node.outputs), self.node.name
+        self.editor.replace(rule, self.node, self.nodes, more=more)
+        self.rule = rule
+
+    def derive(self, layers: Sequence[Node], source: str, *more: Any, **named: Any) -> None:
+        """Of a row that was put: each layer's output gets a scale as soon as `source` and the output of the node have one."""
+        for layer in layers:
+            self.editor.derive(self.rule, layer.outputs[0], source, layer, *more, needs=self.node.outputs[:1], **named)
+
+    def bound(self, layer: Node, bound: float) -> None:
+        """Of a row that was put: no value that the layer makes is larger."""
+        self.derive([layer], self.node.outputs[0], 0.0, bound / 127, note="its bound")
+
+
+_OwnRow = TypeVar("_OwnRow", bound=Row)

@@ -121,14 +121,12 @@ def _min(rewriter: Rewriter, node: Node, channels: int) -> None:
         return
     row = Row(rewriter, node)
     first = row.scale("first", channels, -1.0)
-    row.current = names[1]
-    second = row.scale("second", channels, -1.0)
-    row.current = first
-    row.add("Max", "larger", second)
+    second = row.at(names[1]).scale("second", channels, -1.0)
+    row.at(first).add("Max", "larger", second)
     row.scale("smaller", channels, -1.0)
     row.put(RULE)
     for layer, source in zip(row.nodes, (*names, target)):
-        rewriter.derive(RULE, layer.outputs[0], source, layer, needs=[target], note="the same magnitudes")
+        row.derive([layer], source, note="the same magnitudes")
 
 
 def _bounded(rewriter: Rewriter, node: Node, channels: int, low: Optional[float], high: Optional[float]) -> None:
@@ -144,8 +142,7 @@ def _bounded(rewriter: Rewriter, node: Node, channels: int, low: Optional[float]
         row.add("Sub", "difference", below.current)
         row.put(RULE)
         for layer, factor in zip(row.nodes, factors):
-            note = "the range of the input"
-            rewriter.derive(RULE, layer.outputs[0], source, layer, factor, needs=[target], note=note)
+            row.derive([layer], source, factor, note="the range of the input")
         return
     sign, end, width = (1.0, low, high - low) if low >= 0 else (-1.0, high, high - low)
     factors = _rectify(row, "from_bound", channels, sign, width, -sign * end)
@@ -156,11 +153,8 @@ def _bounded(rewriter: Rewriter, node: Node, channels: int, low: Optional[float]
     reach = min((127 * scale for scale in own), default=math.inf) - abs(end)
     held = min(width, reach) if reach > 0 else width
     for layer, factor in zip(row.nodes[:-1], factors):
-        name, note = layer.outputs[0], "the distance from the bound"
-        if math.isinf(held):
-            rewriter.derive(RULE, name, target, layer, 1.0, -abs(end) / 127, abs(end) / 127**2, note=note)
-        else:
-            rewriter.derive(RULE, name, target, layer, 0.0, factor * held / 127, needs=[target], note=note)
+        at_most = (1.0, -abs(end) / 127, abs(end) / 127**2) if math.isinf(held) else (0.0, factor * held / 127)
+        row.derive([layer], target, *at_most, note="the distance from the bound")
 
 
 def _power(bound: float) -> float:
@@ -193,10 +187,9 @@ def _rectify(row: Row, what: str, channels: int, sign: float, bound: float, shif
 def _mish(rewriter: Rewriter, node: Node, channels: int) -> None:
     """Case 4."""
     if rewriter.may_divide(node):
-        row, source = Row(rewriter, node), node.inputs[0]
+        row = Row(rewriter, node)
         gate = _mish_gate(row, channels)
-        row.current = source
-        row.add("Mul", "gated", gate)
+        row.at(node.inputs[0]).add("Mul", "gated", gate)
         _put_gate(row)
 
 
@@ -218,41 +211,32 @@ def _softplus(rewriter: Rewriter, node: Node) -> None:
 def _mish_gate(row: Row, channels: int) -> str:
     s = row.add("Sigmoid", "sigmoid")
     rest = row.scale("rest", channels, -1.0, 2.0)
-    row.current = s
-    product = row.add("Mul", "product", rest)
+    product = row.at(s).add("Mul", "product", rest)
     divisor = row.scale("divisor", channels, -1.0, 2.0)
-    row.current = product
-    return row.add("Div", "gate", divisor)
+    return row.at(product).add("Div", "gate", divisor)
 
 
 def _put_gate(row: Row, *more: Node) -> None:
     row.put(RULE, *more)
     for layer, bound in zip(row.nodes[:-1], (1, 2, 1, 2, 1)):
-        _bound(row.rewriter, layer, row.node.outputs[0], bound)
-
-
-def _bound(rewriter: Rewriter, layer: Node, target: str, bound: float) -> None:
-    rewriter.derive(RULE, layer.outputs[0], target, layer, 0.0, bound / 127, needs=[target], note="its bound")
+        row.bound(layer, bound)
 
 
 def _softsign(rewriter: Rewriter, node: Node, channels: int) -> None:
     """Case 5."""
     if not rewriter.may_divide(node):
         return
-    row, source, needs = Row(rewriter, node), node.inputs[0], [node.outputs[0]]
-    size = row.add("Abs", "size")
+    row, source = Row(rewriter, node), node.inputs[0]
+    row.add("Abs", "size")
     divisor = row.scale("divisor", channels, 1.0, 1.0)
-    row.current = source
-    row.add("Div", "quotient", divisor)
+    row.at(source).add("Div", "quotient", divisor)
     row.put(RULE)
-    rewriter.derive(RULE, size, source, row.nodes[0], needs=needs, note="the same magnitudes")
-    note = "one more than the input's range"
-    rewriter.derive(RULE, divisor, source, row.nodes[1], 1.0, 1 / 127, needs=needs, note=note)
+    row.derive(row.nodes[:1], source, note="the same magnitudes")
+    row.derive(row.nodes[1:2], source, 1.0, 1 / 127, note="one more than the input's range")
 
 
 def _elu(rewriter: Rewriter, node: Node, channels: int) -> None:
     """Case 6."""
-    source, target = node.inputs[0], node.outputs[0]
     if not rewriter.may_divide(node):
         return
     gain, alpha = operators.exponential_linear(node)
@@ -281,19 +265,19 @@ def _elu(rewriter: Rewriter, node: Node, channels: int) -> None:
     ranges = {"turned": within, "below": within, "positive": 1.0, "gained": gain}
     for what, layer in made.items():
         if what in ("divisor", "rest"):
-            _half(rewriter, layer, target)
+            _half(row, layer)
         elif what in bounds:
-            _bound(rewriter, layer, target, bounds[what])
-        elif what in ranges:
-            note = "the range of the input"
-            rewriter.derive(RULE, layer.outputs[0], source, layer, ranges[what], needs=[target], note=note)
+            row.bound(layer, bounds[what])
+        else:
+            row.derive([layer], node.inputs[0], ranges[what], note="the range of the input")
 
 
-def _half(rewriter: Rewriter, layer: Node, target: str) -> None:
+def _half(row: Row, layer: Node) -> None:
     """Scale 1/126, of which 0.5 is a multiple; immediately if all tensors get scales from data."""
+    rewriter, target, note = row.rewriter, row.node.outputs[0], "0.5 is 63 steps"
     if rewriter.settings.calibration is not None and target not in rewriter.graph.outputs:
-        rewriter.scales.infer(layer.outputs[0], 1 / 126, Origin(RULE, layer.name, "", "0.5 is 63 steps"))
-    rewriter.derive(RULE, layer.outputs[0], target, layer, 0.0, 1 / 126, needs=[target], note="0.5 is 63 steps")
+        rewriter.scales.infer(layer.outputs[0], 1 / 126, Origin(RULE, layer.name, "", note))
+    row.derive([layer], target, 0.0, 1 / 126, note=note)
 
 
 def _gelu(rewriter: Rewriter, node: Node, channels: int) -> None:
@@ -305,14 +289,13 @@ def _gelu(rewriter: Rewriter, node: Node, channels: int) -> None:
 
 def gelu(rule: str, rewriter: Rewriter, node: Node, channels: int) -> None:
     """Case 7."""
-    source, target = node.inputs[0], node.outputs[0]
     row, root = Row(rewriter, node), math.sqrt(2 / math.pi)
     tanh_of_cubic(row, channels, root, 0.044715 * root)
     row.scale("gate", channels, 0.5, 0.5)
-    row.add("Mul", "product", source)
+    row.add("Mul", "product", node.inputs[0])
     row.put(rule)
     for layer in row.nodes[3:5]:
-        rewriter.derive(rule, layer.outputs[0], target, layer, 0.0, 1 / 127, needs=[target], note="its bound")
+        row.bound(layer, 1.0)
 
 
 def tanh_of_cubic(row: Row, channels: int, linear: float, cubic: float) -> None:

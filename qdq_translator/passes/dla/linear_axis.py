@@ -117,10 +117,8 @@ def _joined(rewriter: Rewriter, node: Node) -> None:
     row, order = Row(rewriter, node), [0, 2, 1, 3] if axis in (2, -2) else [0, 3, 2, 1]
     parts = []
     for number, name in enumerate(node.inputs):
-        row.current = name
-        parts.append(row.add("Transpose", f"part{number}", perm=order))
-    row.current = parts[0]
-    row.add("Concat", "channels", *parts[1:], axis=1)
+        parts.append(row.at(name).add("Transpose", f"part{number}", perm=order))
+    row.at(parts[0]).add("Concat", "channels", *parts[1:], axis=1)
     row.add("Transpose", "back", perm=order)
     row.put(RULE)
     for layer in (*row.nodes[:-2], row.nodes[-1]):

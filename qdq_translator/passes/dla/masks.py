@@ -73,9 +73,10 @@ def _masked(rewriter: Rewriter, rule: str, node: Node, x: str, parts: List[_Part
     summands: List[str] = []
     for number, (op, y, taken, tensor, value) in enumerate(parts):
         if (op, y) not in masks:
-            row.current = x
             values = rewriter.graph.array(y)
-            row.add(op, f"compared{number}", y if values is None else rewriter.constant(f"{y}_full", ranked(values, 4)))
+            row.at(x).add(
+                op, f"compared{number}", y if values is None else rewriter.constant(f"{y}_full", ranked(values, 4))
+            )
             masks[op, y] = row.add("Cast", f"mask{number}", to=int(rewriter.types.elem_type(x) or 1))
             ranges[row.current] = 1
         row.current, size = masks[op, y], value if tensor is None else 1.0
@@ -83,19 +84,17 @@ def _masked(rewriter: Rewriter, rule: str, node: Node, x: str, parts: List[_Part
             row.scale(f"gate{number}", channels, size if taken else -size, 0.0 if taken else size)
             ranges[row.current] = abs(size)
         if tensor is not None:
-            gate, row.current = row.current, tensor
-            row.add("Mul", f"part{number}", gate)
+            gate = row.current
+            row.at(tensor).add("Mul", f"part{number}", gate)
         summands.append(row.current)
     while len(summands) > 1:
-        row.current, other = summands[:2]
-        summands = [*summands[2:], row.add("Add", "sum", other)]
+        summands = [*summands[2:], row.at(summands[0]).add("Add", "sum", summands[1])]
     row.put(rule)
     for layer in row.nodes[:-1]:
-        name = layer.outputs[0]
-        if name in ranges:
-            rewriter.derive(rule, name, x, layer, 0.0, ranges[name] / 127, needs=[target], note="its bound")
+        if layer.outputs[0] in ranges:
+            row.derive([layer], x, 0.0, ranges[layer.outputs[0]] / 127, note="its bound")
         elif layer.is_op("Mul", "Add"):
-            rewriter.derive(rule, name, layer.inputs[0], layer, needs=[target], note="scale of what it masks")
+            row.derive([layer], layer.inputs[0], note="scale of what it masks")
 
 
 def ranked(values: np.ndarray, rank: int) -> np.ndarray:

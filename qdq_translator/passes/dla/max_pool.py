@@ -90,8 +90,7 @@ def _read(rewriter: Rewriter, node: Node) -> Optional[_Pool]:
 
 
 def _rewrite(rewriter: Rewriter, node: Node, pool: _Pool, made: Sequence[tuple[_Pool, str]]) -> None:
-    source, target = node.inputs[0], node.outputs[0]
-    row, rest = Row(rewriter, node), pool
+    source, row, rest = node.inputs[0], Row(rewriter, node), pool
     for smaller, tensor in sorted(made, key=lambda row: row[0].kernel, reverse=True):
         left = pool.beyond(smaller)
         if left is not None and rewriter.scales.value(tensor) in (None, rewriter.scales.value(source)):
@@ -99,8 +98,7 @@ def _rewrite(rewriter: Rewriter, node: Node, pool: _Pool, made: Sequence[tuple[_
             break
     _add_pools(row, rest)
     row.put(RULE)
-    for layer in row.nodes[:-1]:
-        rewriter.derive(RULE, layer.outputs[0], source, layer, needs=[target], note="scale of the pooling's input")
+    row.derive(row.nodes[:-1], source, note="scale of the pooling's input")
 
 
 def _add_pools(row: Row, pool: _Pool) -> None:
@@ -116,9 +114,8 @@ def _whole(window: Two) -> _Pool:
 
 def _reduction(rewriter: Rewriter, node: Node) -> None:
     """Cases 4 and 5."""
-    source, target = node.inputs[0], node.outputs[0]
-    image, axes, kept = rewriter.image(source), reduced(rewriter, node), operators.keeps_dimensions(node)
-    shape = rewriter.types.shape(target)
+    image, shape = rewriter.image(node.inputs[0]), rewriter.types.shape(node.outputs[0])
+    axes, kept = reduced(rewriter, node), operators.keeps_dimensions(node)
     if image is None or shape is None:
         rewriter.leave(node, "its input does not have four dimensions with known channels, H and W")
         return
@@ -140,8 +137,7 @@ def _reduction(rewriter: Rewriter, node: Node) -> None:
     if not kept:
         row.reshape("flat", [0, *(size for size in shape[1:] if isinstance(size, int))])
     row.put(RULE)
-    for layer in row.nodes[:-1]:
-        rewriter.derive(RULE, layer.outputs[0], source, layer, needs=[target], note="scale of the reduction's input")
+    row.derive(row.nodes[:-1], node.inputs[0], note="scale of the reduction's input")
 
 
 def _steps(pool: _Pool) -> list[_Pool]:

@@ -11,7 +11,7 @@ from qdq_translator.core.formats.report_rows import Finding
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.weights import Initializer
-from qdq_translator.passes.editor import Editor
+from qdq_translator.passes import editor
 from qdq_translator.scales.inference.context import Context
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import Origin
@@ -33,7 +33,7 @@ NO_KERNEL = "its weight is not constant, it is not two-dimensional, or its paddi
 NO_IMAGE = "its input does not have four dimensions with a known number of channels"
 
 
-class Rewriter(Editor):
+class Rewriter(editor.Editor):
     """One rewriting of one graph. Rules ask `rejected`, edit through `replace`, and say why not with `leave`."""
 
     def __init__(self, network: Network, settings: Settings, generation: str) -> None:
@@ -138,37 +138,14 @@ class Rewriter(Editor):
             self.scales.infer(tensor, value, Origin(rule, node.name, "", note))
 
 
-class Row:
-    """A chain of layers that replaces a node; `add` makes each of them read the tensor `current`."""
+class Row(editor.Row):
+    """With the layers that only the DLA needs."""
 
     def __init__(self, rewriter: Rewriter, node: Node) -> None:
-        self.rewriter, self.node = rewriter, node
-        self.nodes: list[Node] = []
-        self.current = node.inputs[0]
-
-    def add(self, op: str, what: str, *more: str, **attributes: Any) -> str:
-        """Add a layer that reads the current tensor and `more`; its output becomes current. `what` names both."""
-        return self.append(what, lambda target, name: Node(op, [self.current, *more], [target], name, **attributes))
+        super().__init__(rewriter, node)
+        self.rewriter = rewriter
 
     def scale(self, what: str, channels: int, factor: float, shift: float = 0.0) -> str:
         """A Scale of the current tensor."""
-        dtype = self.rewriter.dtype(self.node.outputs[0])
-        return self.append(
-            what,
-            lambda target, name: self.rewriter.scale_layer(self.current, target, channels, factor, shift, name, dtype),
-        )
-
-    def reshape(self, what: str, sizes: Sequence[int]) -> str:
-        return self.append(what, lambda target, name: self.rewriter.reshape(self.current, target, sizes, name))
-
-    def append(self, what: str, make: Callable[[str, str], Node]) -> str:
-        """make: from the names of the new tensor and of the node."""
-        names = self.rewriter.tensor(f"{self.node.outputs[0]}_{what}"), self.rewriter.node(f"{self.node.name}_{what}")
-        self.nodes.append(make(*names))
-        self.current = names[0]
-        return self.current
-
-    def put(self, rule: str, *more: Node) -> None:
-        """Replace the node by the layers of the row; the last one keeps its name and outputs. more: nodes that are removed with it."""
-        self.nodes[-1].outputs, self.nodes[-1].name = list(self.node.outputs), self.node.name
-        self.rewriter.replace(rule, self.node, self.nodes, more=more)
+        dtype, make = self.rewriter.dtype(self.node.outputs[0]), self.rewriter.scale_layer
+        return self.append(what, lambda target, name: make(self.current, target, channels, factor, shift, name, dtype))

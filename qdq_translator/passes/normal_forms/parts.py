@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import coefficients, transposed
-from qdq_translator.passes.editor import Editor
+from qdq_translator.passes.editor import Editor, Row
 from qdq_translator.targets.parser_network import has_operator
 
 
@@ -32,27 +32,22 @@ def activations(editor: Editor) -> None:
 
 
 def _hard_swish(editor: Editor, node: Node) -> None:
-    source, target = node.inputs[0], node.outputs[0]
-    gate = _step(editor, node, "HardSigmoid", source, "gate", alpha=1 / 6, beta=0.5)
-    editor.replace("F8", node, [gate, Node("Mul", [source, gate.outputs[0]], [target], node.name)])
-    _bounded(editor, gate, source, target)
+    row, source = Row(editor, node), node.inputs[0]
+    gate = row.add("HardSigmoid", "gate", alpha=1 / 6, beta=0.5)
+    row.at(source).add("Mul", "product", gate)
+    row.put("F8")
+    _bounded(row, row.nodes[0])
 
 
 def _mish(editor: Editor, node: Node) -> None:
-    source, target = node.inputs[0], node.outputs[0]
-    plus = _step(editor, node, "Softplus", source, "softplus")
-    gate = _step(editor, node, "Tanh", plus.outputs[0], "gate")
-    editor.replace("F8", node, [plus, gate, Node("Mul", [source, gate.outputs[0]], [target], node.name)])
-    editor.derive(
-        "F8",
-        plus.outputs[0],
-        source,
-        plus,
-        plus=math.log(2) / 127,
-        needs=editor.unless_output(target),
-        note="at most x + ln 2",
-    )
-    _bounded(editor, gate, source, target)
+    row, source = Row(editor, node), node.inputs[0]
+    plus = row.add("Softplus", "softplus")
+    gate = row.add("Tanh", "gate")
+    row.at(source).add("Mul", "product", gate)
+    row.put("F8")
+    needs, note = editor.unless_output(node.outputs[0]), "at most x + ln 2"
+    editor.derive("F8", plus, source, row.nodes[0], plus=math.log(2) / 127, needs=needs, note=note)
+    _bounded(row, row.nodes[1])
 
 
 def _celu(editor: Editor, node: Node) -> None:
@@ -60,47 +55,32 @@ def _celu(editor: Editor, node: Node) -> None:
     alpha, dtype = coefficients(node)[0], editor.dtype(source)
     if alpha == 1:
         editor.replace("F8", node, [Node("Elu", [source], [target], node.name, alpha=1.0)])
-        return
-    if dtype is None or alpha <= 0:
-        return
-    divided = _step(editor, node, "Mul", source, "divided")
-    divided.inputs.append(editor.constant(f"{node.name}.1/alpha", np.array(1 / alpha, dtype)))
-    elu = _step(editor, node, "Elu", divided.outputs[0], "elu", alpha=1.0)
-    factor = editor.constant(f"{node.name}.alpha", np.array(alpha, dtype))
-    editor.replace("F8", node, [divided, elu, Node("Mul", [elu.outputs[0], factor], [target], node.name)])
-    editor.derive(
-        "F8",
-        divided.outputs[0],
-        source,
-        divided,
-        factor=1 / alpha,
-        needs=[target],
-        note="the input's, divided by alpha",
-    )
-    editor.derive(
-        "F8", elu.outputs[0], target, elu, factor=1 / alpha, needs=[source], note="the output's, divided by alpha"
-    )
+    elif dtype is not None and alpha > 0:
+        row = Row(editor, node)
+        row.add("Mul", "divided", editor.constant(f"{node.name}.1/alpha", np.array(1 / alpha, dtype)))
+        elu = row.add("Elu", "elu", alpha=1.0)
+        row.add("Mul", "product", editor.constant(f"{node.name}.alpha", np.array(alpha, dtype)))
+        row.put("F8")
+        row.derive(row.nodes[:1], source, 1 / alpha, note="the input's, divided by alpha")
+        note = "the output's, divided by alpha"
+        editor.derive("F8", elu, target, row.nodes[1], 1 / alpha, needs=[source], note=note)
 
 
 def _log_softmax(editor: Editor, node: Node) -> None:
-    source, target = node.inputs[0], node.outputs[0]
-    if target not in editor.scales:
-        return
-    axis = {key: value for key, value in node.attributes.items() if key == "axis"}
-    soft = _step(editor, node, "Softmax", source, "softmax")
-    soft.attributes = {**soft.attributes, **axis}
-    editor.replace("F8", node, [soft, Node("Log", [soft.outputs[0]], [target], node.name)])
-    _bounded(editor, soft, source, target)
+    if node.outputs[0] in editor.scales:
+        row = Row(editor, node)
+        row.add("Softmax", "softmax")
+        row.nodes[0].attributes = {key: value for key, value in node.attributes.items() if key == "axis"}
+        row.add("Log", "logarithm")
+        row.put("F8")
+        _bounded(row, row.nodes[0])
 
 
-def _step(editor: Editor, node: Node, op: str, source: str, part: str, **values: Any) -> Node:
-    output = editor.tensor(f"{node.outputs[0]}_{part}")
-    return Node(op, [source], [output], editor.node(f"{node.name}_{part}"), **values)
-
-
-def _bounded(editor: Editor, step: Node, source: str, target: str) -> None:
-    needs = editor.unless_output(target)
-    editor.derive("F8", step.outputs[0], source, step, factor=0.0, least=1 / 127, needs=needs, note="at most 1")
+def _bounded(row: Row, step: Node) -> None:
+    needs = row.editor.unless_output(row.node.outputs[0])
+    row.editor.derive(
+        "F8", step.outputs[0], row.node.inputs[0], step, 0.0, least=1 / 127, needs=needs, note="at most 1"
+    )
 
 
 _PARTS: dict[str, Callable[[Editor, Node], None]] = {
@@ -132,32 +112,25 @@ def layer_norm(editor: Editor) -> None:
 
 
 def _in_parts(editor: Editor, node: Node, axes: list[int], dtype: type) -> None:
-    source, target = node.inputs[0], node.outputs[0]
-    nodes: list[Node] = []
+    row, source = Row(editor, node), node.inputs[0]
 
-    def step(op: str, part: str, *inputs: str) -> str:
-        output = editor.tensor(f"{target}_{part}")
-        nodes.append(Node(op, inputs, [output], editor.node(f"{node.name}_{part}")))
-        return output
-
-    def mean(of: str, part: str) -> str:
+    def mean(what: str) -> str:
         if editor.graph.opset() >= 18:
-            return step("ReduceMean", part, of, editor.constant(f"{node.name}.axes", np.array(axes, np.int64)))
-        output = step("ReduceMean", part, of)
-        nodes[-1].set("axes", axes)
-        return output
+            return row.add("ReduceMean", what, editor.constant(f"{node.name}.axes", np.array(axes, np.int64)))
+        return row.add("ReduceMean", what, axes=axes)
 
-    centred = step("Sub", "centred", source, mean(source, "mean"))
-    variance = mean(step("Mul", "square", centred, centred), "variance")
-    epsilon = editor.constant(f"{node.name}.epsilon", np.full((1,) * (axes[-1] + 1), operators.epsilon(node), dtype))
-    root = step("Sqrt", "deviation", step("Add", "shifted", variance, epsilon))
-    current = step("Div", "normal", centred, root)
-    for op, part, index in (("Mul", "scaled", 1), ("Add", "biased", 2)):
+    average = mean("mean")
+    centred = row.at(source).add("Sub", "centred", average)
+    row.add("Mul", "square", centred)
+    mean("variance")
+    epsilon = np.full((1,) * (axes[-1] + 1), operators.epsilon(node), dtype)
+    row.add("Add", "shifted", editor.constant(f"{node.name}.epsilon", epsilon))
+    root = row.add("Sqrt", "deviation")
+    row.at(centred).add("Div", "normal", root)
+    for op, what, index in (("Mul", "scaled", 1), ("Add", "biased", 2)):
         if node.input(index):
-            current = step(op, part, current, node.input(index))
-    last = nodes[-1]
-    last.outputs, last.name = [target], node.name
-    editor.replace("F8", node, nodes)
+            row.add(op, what, node.input(index))
+    row.put("F8")
 
 
 def chains(editor: Editor) -> None:
@@ -173,37 +146,21 @@ def chains(editor: Editor) -> None:
     for node in editor.nodes("Sum", "Max", "Min"):
         if len(node.inputs) < 3 or not editor.is_float(node.outputs[0]):
             continue
-        target, terms = node.outputs[0], list(node.inputs)
-        op = "Add" if node.is_op("Sum") else node.op_type
-        nodes: list[Node] = []
-        current = terms[0]
+        row, target, terms = Row(editor, node), node.outputs[0], node.inputs
         for number, other in enumerate(terms[1:], 1):
-            last = number == len(terms) - 1
-            output = target if last else editor.tensor(f"{target}_part{number}")
-            name = node.name if last else editor.node(f"{node.name}_part{number}")
-            nodes.append(Node(op, [current, other], [output], name))
-            current = output
-        editor.replace("F8", node, nodes)
-        for count, part in enumerate(nodes[:-1], 2):
+            row.add("Add" if node.is_op("Sum") else node.op_type, f"part{number}", other)
+        row.put("F8")
+        activations = [term for term in terms if term not in editor.graph.initializers]
+        for count, part in enumerate(row.nodes[:-1], 2):
             name = part.outputs[0]
-            activations = [term for term in terms if term not in editor.graph.initializers]
-            if op != "Add":
+            if not node.is_op("Sum"):
                 editor.derive("F8", name, target, part, needs=activations, note="scale of the output")
                 continue
             added = [term for term in terms[:count] if term in activations]
-            constants = sum(editor.largest(term) for term in terms[:count] if term not in activations)
+            plus = sum(editor.largest(term) for term in terms[:count] if term not in activations) / 127
+            needs, note = [*editor.unless_output(target), *activations], f"sum of the ranges of {count} terms"
             if added:
-                note = f"sum of the ranges of {count} terms"
-                editor.derive(
-                    "F8",
-                    name,
-                    added[0],
-                    part,
-                    more=added[1:],
-                    plus=constants / 127,
-                    needs=[*editor.unless_output(target), *activations],
-                    note=note,
-                )
+                editor.derive("F8", name, added[0], part, more=added[1:], plus=plus, needs=needs, note=note)
 
 
 def depth_space(editor: Editor) -> None:
