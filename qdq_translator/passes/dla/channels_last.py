@@ -253,143 +253,104 @@ class _Matching:
 # ---------------------------------------------------------------- lifting
 
 
-def _lift(matching: _Matching, region: list[Node]) -> None:
+def _lift(matching: _Matching, nodes: list[Node]) -> None:
     rewriter, graph = matching.rewriter, matching.graph
-    inside = {id(node) for node in region}
-    entries = set(lifting.entering(rewriter, region))
-    names: dict[str, str] = {}
-    for node in region:
-        form = matching.form(node.outputs[0])
-        assert form is not None
-        before = Node(node.op_type, node.inputs, node.outputs, node.name)
-        after, new = [node], []  # type: list[Node], list[str]
-        gone: dict[str, list[str]] = {}
+    region = lifting.Region(rewriter, RULE, nodes, "_nchw")
+    into, back = functools.partial(_into, matching), functools.partial(_back, matching)
+    for node in nodes:
+        region.begin(node)
         for name in node.inputs:
-            if name in entries and name not in names:
-                names[name] = _entry(matching, name, after, new)
-        if node.is_op("Add") and _as_bias(matching, node, names, inside, gone):
-            rewriter.note(RULE, [before], [graph.producer[names[node.outputs[0]]]], gone)
-            continue
-        if node.is_op(*_MOVES):
-            _pass_on(matching, node, names, inside, after, new, gone)
-            rewriter.note(RULE, [before], after, gone, new)
-            continue
-        for output in list(node.outputs):
-            if not output or (output not in graph.outputs and not graph.consumer_count(output)):
-                continue  # an output that nobody wants
-            lifted = rewriter.tensor(f"{output}_nchw")
-            readers = [reader for reader in graph.consumers(output) if id(reader) not in inside]
-            if output in graph.outputs or readers:
-                back = functools.partial(_back, matching, lifted, output, node)
-                note = "the same values in another order"
-                made = lifting.lower(rewriter, RULE, node, output, lifted, readers, back, note)
-                after += made
-                new += [layer.inputs[0] for layer in made]
-            else:
-                rewriter.network.rename_tensor(output, lifted)
-                gone[output] = [lifted]
-            graph.value_info.pop(output, None)
-            graph.value_info.pop(lifted, None)
-        _convert(matching, node, form, [names.get(name, name) for name in node.inputs], after, new)
-        rewriter.note(RULE, [before], after, gone, new)
+            region.enter(name, into)
+        if node.is_op("Add") and _as_bias(region, node):
+            region.after = [graph.producer[region.names[node.outputs[0]]]]
+        elif node.is_op(*_MOVES):
+            _pass_on(matching, region, node)
+        else:
+            form = matching.form(node.outputs[0])
+            assert form is not None
+            for output in list(node.outputs):
+                if not output or (output not in graph.outputs and not graph.consumer_count(output)):
+                    continue  # an output that nobody wants
+                if not region.leave(node, output, back, "the same values in another order"):
+                    region.gone[output] = [rewriter.tensor(f"{output}_nchw")]
+                    rewriter.network.rename_tensor(output, *region.gone[output])
+            _convert(region, node, form)
+        region.note()
 
 
-def _entry(matching: _Matching, name: str, after: list[Node], new: list[str]) -> str:
-    """Makes the [N, C, H, W] form of a tensor that comes into the region; its name."""
-    rewriter, graph, form = matching.rewriter, matching.graph, matching.form(name)
+def _into(matching: _Matching, name: str, lifted: str) -> list[Node]:
+    """Makes the [N, C, H, W] form of a tensor."""
+    rewriter, form = matching.rewriter, matching.form(name)
     assert form is not None
-    lifted = rewriter.tensor(f"{name}_nchw")
-    anchor, source = graph.producer.get(name), name
-    if not form.is_image:
-        source = rewriter.tensor(f"{name}_nhwc")
-        anchor = graph.insert_after(
-            rewriter.reshape(name, source, form.nhwc, rewriter.node(f"{source}_reshape")), anchor
-        )
-        after.append(anchor)
-        new.append(source)
-    after.append(graph.insert_after(_transpose(rewriter, source, lifted, _TO_NCHW), anchor))
-    new.append(lifted)
-    return lifted
+    if form.is_image:
+        return [_transpose(rewriter, name, lifted, _TO_NCHW)]
+    source = rewriter.tensor(f"{name}_nhwc")
+    shape = rewriter.reshape(name, source, form.nhwc, rewriter.node(f"{source}_reshape"))
+    return [shape, _transpose(rewriter, source, lifted, _TO_NCHW)]
 
 
-def _back(matching: _Matching, lifted: str, output: str, anchor: Optional[Node]) -> list[Node]:
-    """Restore a tensor from its [N, C, H, W] form, after `anchor`."""
-    rewriter, graph, form = matching.rewriter, matching.graph, matching.form(output)
+def _back(matching: _Matching, lifted: str, output: str) -> list[Node]:
+    """Restores a tensor from its [N, C, H, W] form."""
+    rewriter, form = matching.rewriter, matching.form(output)
     assert form is not None
-    source = output if form.is_image else rewriter.tensor(f"{output}_nhwc")
-    made = [graph.insert_after(_transpose(rewriter, lifted, source, _TO_NHWC), anchor)]
-    if not form.is_image:
-        shape = rewriter.reshape(source, output, form.sizes, rewriter.node(f"{output}_reshape"))
-        made.append(graph.insert_after(shape, made[0]))
-    return made
+    if form.is_image:
+        return [_transpose(rewriter, lifted, output, _TO_NHWC)]
+    source = rewriter.tensor(f"{output}_nhwc")
+    turned = _transpose(rewriter, lifted, source, _TO_NHWC)
+    return [turned, rewriter.reshape(source, output, form.sizes, rewriter.node(f"{output}_reshape"))]
 
 
-def _as_bias(
-    matching: _Matching, node: Node, names: dict[str, str], inside: set[int], gone: dict[str, list[str]]
-) -> bool:
+def _as_bias(region: lifting.Region, node: Node) -> bool:
     """Fold an Add of one constant per channel into the Conv of the region before it, if that has no bias and its result
     no scale: nothing is rounded between them."""
-    rewriter, graph, output = matching.rewriter, matching.graph, node.outputs[0]
+    rewriter, graph, output = region.rewriter, region.rewriter.graph, node.outputs[0]
     constants = [index for index, name in enumerate(node.inputs) if name in graph.initializers]
-    if len(node.inputs) != 2 or len(constants) != 1 or output in graph.outputs:
+    if len(node.inputs) != 2 or len(constants) != 1 or output in graph.outputs or region.outside(output):
         return False
     summed, bias = node.inputs[1 - constants[0]], node.inputs[constants[0]]
     conv, dims = graph.producer.get(summed), tuple(graph.initializers[bias].dims)
-    if conv is None or not conv.is_op("Conv") or id(conv) not in inside or len(conv.inputs) > 2:
+    if conv is None or not conv.is_op("Conv") or id(conv) not in region.inside or len(conv.inputs) > 2:
         return False
     width = graph.initializers[conv.inputs[1]].dims[0]
     alone = graph.only_consumer(summed) is node and summed not in graph.outputs and summed not in rewriter.scales
     if not alone or not dims or math.prod(dims) != width or dims[-1] != width:
         return False
-    if any(id(reader) not in inside for reader in graph.consumers(output)):
-        return False
     graph.set_input(conv, 2, rewriter.weight(node, constants[0], f"{bias}_bias", lambda values: values.reshape(-1)))
     graph.remove(node)
-    names[output] = rewriter.tensor(f"{output}_nchw")
-    gone.update({summed: [names[output]], output: [names[output]]})
-    graph.rename_output(conv, summed, names[output])
-    rewriter.network.merge_tensor(output, names[output])
+    region.names[output] = lifted = rewriter.tensor(f"{output}_nchw")
+    region.gone.update({summed: [lifted], output: [lifted]})
+    graph.rename_output(conv, summed, lifted)
+    rewriter.network.merge_tensor(output, lifted)
     return True
 
 
-def _pass_on(
-    matching: _Matching,
-    node: Node,
-    names: dict[str, str],
-    inside: set[int],
-    after: list[Node],
-    new: list[str],
-    gone: dict[str, list[str]],
-) -> None:
+def _pass_on(matching: _Matching, region: lifting.Region, node: Node) -> None:
     """Remove a view: its readers inside read its input."""
-    rewriter, graph, output = matching.rewriter, matching.graph, node.outputs[0]
-    source, anchor = names.get(node.inputs[0], node.inputs[0]), node.prev
-    outside = any(id(reader) not in inside for reader in graph.consumers(output))
-    after.remove(node)
-    graph.remove(node)
+    output, source, anchor = node.outputs[0], region.inputs(node)[0], node.prev
+    outside = region.outside(output)
+    region.after.remove(node)
+    matching.graph.remove(node)
     if outside:
-        names[output] = source
-        made = _back(matching, source, output, after[-1] if after else anchor)
-        after += made
-        new += [layer.inputs[0] for layer in made[1:]]
+        region.names[output] = source
+        made = _back(matching, source, output)
+        region.insert(made, region.after[-1] if region.after else anchor)
+        region.new += [layer.inputs[0] for layer in made[1:]]
     else:
-        rewriter.network.merge_tensor(output, source)
-        gone[output] = [source]
+        matching.rewriter.network.merge_tensor(output, source)
+        region.gone[output] = [source]
 
 
 def _transpose(rewriter: Rewriter, source: str, target: str, order: list[int]) -> Node:
     return Node("Transpose", [source], [target], rewriter.node(f"{target}_transpose"), perm=order)
 
 
-def _convert(
-    matching: _Matching, node: Node, form: _Form, inputs: list[str], after: list[Node], new: list[str]
-) -> None:
+def _convert(region: lifting.Region, node: Node, form: _Form) -> None:
     """The node on [N, C, H, W], in place."""
-    rewriter, graph = matching.rewriter, matching.graph
+    rewriter, graph, inputs = region.rewriter, region.rewriter.graph, region.inputs(node)
     if node.is_op(*DENSE):
         dense.convert(rewriter, node, inputs)
     elif node.is_op("LayerNormalization"):
-        _between_transposes(rewriter, node, inputs, after, new)
+        _between_transposes(region, node, inputs)
     elif node.is_op("Slice"):
         graph.set_inputs(node, inputs)
         if len(inputs) == 1:
@@ -404,16 +365,16 @@ def _convert(
         graph.set_inputs(node, inputs)
 
 
-def _between_transposes(rewriter: Rewriter, node: Node, inputs: list[str], after: list[Node], new: list[str]) -> None:
+def _between_transposes(region: lifting.Region, node: Node, inputs: list[str]) -> None:
     """Case 4."""
-    graph, output = rewriter.graph, node.outputs[0]
+    rewriter, graph, output = region.rewriter, region.rewriter.graph, node.outputs[0]
     source, target = rewriter.tensor(f"{output}_in_nhwc"), rewriter.tensor(f"{output}_nhwc")
-    after.append(graph.insert_after(_transpose(rewriter, inputs[0], source, _TO_NHWC), node.prev))
+    region.insert([_transpose(rewriter, inputs[0], source, _TO_NHWC)], node.prev)
     graph.set_inputs(node, [source, *inputs[1:]])
     node.set("axis", -1)
     readers = graph.consumers(output)
     graph.rename_output(node, output, target)
-    after.append(graph.insert_after(_transpose(rewriter, target, output, _TO_NCHW), node))
+    region.insert([_transpose(rewriter, target, output, _TO_NCHW)], node)
     for reader in readers:
         graph.replace_use(reader, target, output)
-    new += [source, target]
+    region.new += [source, target]

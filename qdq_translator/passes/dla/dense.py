@@ -169,76 +169,57 @@ def _kernel(rewriter: Rewriter, name: str) -> Optional[Kernel]:
 # ---------------------------------------------------------------- lifting
 
 
-def _lift(rewriter: Rewriter, region: list[Node]) -> None:
-    graph = rewriter.graph
-    inside = {id(node) for node in region}
-    dense = [node for node in region if node.is_op(*DENSE)]
-    old = [Node(node.op_type, node.inputs, node.outputs, node.name) for node in dense]
-    after, new, gone = [], [], {}  # type: list[Node], list[str], dict[str, list[str]]
-    lifted: dict[str, str] = {}
+def _lift(rewriter: Rewriter, nodes: list[Node]) -> None:
+    region = lifting.Region(rewriter, RULE, nodes, "_4d")
+    region.begin(*(node for node in nodes if node.is_op(*DENSE)))
     kernels: dict[str, Kernel] = {}
-    for name in lifting.entering(rewriter, region):
-        kernel = _kernel(rewriter, name) if _flattening_for(rewriter, name, inside) else None
-        if kernel is not None:
-            lifted[name] = _absorb(rewriter, name, old, gone)
-            kernels[lifted[name]] = kernel
+
+    def into(name: str, lifted: str) -> list[Node]:
+        sizes = [0, _flat(rewriter, name) or 0, 1, 1]
+        return [rewriter.reshape(name, lifted, sizes, rewriter.node(f"{lifted}_reshape"))]
+
+    def back(lifted: str, output: str) -> list[Node]:
+        name = rewriter.node(f"{rewriter.graph.producer[output].name}_2d")
+        return [rewriter.reshape(lifted, output, [0, _flat(rewriter, output) or 0], name)]
+
+    for name in region.entries:
+        flattening = _flattening_for(rewriter, name, region.inside)
+        kernel = None if flattening is None else _kernel(rewriter, name)
+        if flattening is None:
+            region.enter(name, into)
+        elif kernel is None:
+            _reshape_instead(region, flattening)
         else:
-            lifted[name] = _entry(rewriter, name, inside, old, after, new)
-    for node in region:
-        inputs = [lifted.get(n, n) for n in node.inputs]
+            region.names[name] = _absorb(region, flattening)
+            kernels[region.names[name]] = kernel
+    for node in nodes:
+        inputs = region.inputs(node)
         convert(rewriter, node, inputs, kernels.get(inputs[0], (1, 1)))
-        output = node.outputs[0]
-        graph.value_info.pop(output, None)
-        outside = [reader for reader in graph.consumers(output) if id(reader) not in inside]
-        if output in graph.outputs or outside:
-            lifted[output] = _exit(rewriter, node, output, outside, after, new)
-    rewriter.note(RULE, old, [*dense, *after], gone, new)
+        region.leave(node, node.outputs[0], back, lifting.RESHAPED)
+    region.note()
 
 
-def _absorb(rewriter: Rewriter, name: str, old: list[Node], gone: dict[str, list[str]]) -> str:
-    """Remove the node that flattens into `name`; return its input."""
-    graph, scales = rewriter.graph, rewriter.scales
-    producer = graph.producer[name]
-    source = producer.inputs[0]
+def _absorb(region: lifting.Region, flattening: Node) -> str:
+    """Remove the node; return its input."""
+    rewriter, graph = region.rewriter, region.rewriter.graph
+    source, name = flattening.inputs[0], flattening.outputs[0]
     graph.replace_uses(name, source)
-    graph.remove(producer)
+    graph.remove(flattening)
     rewriter.inherit(RULE, source, name, graph.consumers(source)[0], f"scale of '{name}', which was the same values")
-    scales.drop(name)
-    old.append(producer)
-    gone[name] = [source]
+    rewriter.scales.drop(name)
+    region.before.append(flattening)
+    region.gone[name] = [source]
     return source
 
 
-def _entry(rewriter: Rewriter, name: str, inside: set[int], old: list[Node], after: list[Node], new: list[str]) -> str:
-    """The [N, C, 1, 1] form of a tensor that comes into the region; its name."""
-    graph = rewriter.graph
-    width = _flat(rewriter, name) or 0
-    producer = _flattening_for(rewriter, name, inside)
-    if producer is not None:
-        source = producer.inputs[0]
-        anchor = producer.prev
-        graph.remove(producer)
-        node = rewriter.reshape(source, name, [0, width, 1, 1], producer.name)
-        graph.insert_after(node, anchor)
-        graph.value_info.pop(name, None)
-        old.append(producer)
-        after.append(node)
-        return name
-    lifted = rewriter.tensor(f"{name}_4d")
-    node = rewriter.reshape(name, lifted, [0, width, 1, 1], rewriter.node(f"{lifted}_reshape"))
-    graph.insert_after(node, graph.producer.get(name))
-    after.append(node)
-    new.append(lifted)
-    return lifted
-
-
-def _exit(rewriter: Rewriter, node: Node, output: str, readers: list[Node], after: list[Node], new: list[str]) -> str:
-    """Gives `node` a four-dimensional output of a new name, and a Reshape that makes `output` for these readers; the new name."""
-    lifted, name = rewriter.tensor(f"{output}_4d"), rewriter.node(f"{node.name}_2d")
-    shape = [0, _flat(rewriter, output) or 0]
-    after += lifting.reshaped_back(rewriter, RULE, node, output, lifted, readers, shape, name)
-    new.append(lifted)
-    return lifted
+def _reshape_instead(region: lifting.Region, flattening: Node) -> None:
+    """The node becomes a Reshape to [N, C, 1, 1]."""
+    rewriter, graph = region.rewriter, region.rewriter.graph
+    source, name, anchor = flattening.inputs[0], flattening.outputs[0], flattening.prev
+    graph.remove(flattening)
+    region.insert([rewriter.reshape(source, name, [0, _flat(rewriter, name) or 0, 1, 1], flattening.name)], anchor)
+    graph.value_info.pop(name, None)
+    region.before.append(flattening)
 
 
 def convert(rewriter: Rewriter, node: Node, inputs: list[str], kernel: Kernel = (1, 1)) -> None:

@@ -68,35 +68,76 @@ def lift_constants(
             inputs[index] = rewriter.constant(f"{name}{suffix}", change(values))
 
 
-def lower(
-    rewriter: Rewriter,
-    rule: str,
-    node: Node,
-    output: str,
-    lifted: str,
-    readers: Iterable[Node],
-    back: Callable[[], list[Node]],
-    note: str,
-) -> list[Node]:
-    """`node` makes `lifted`, and the layers of `back`, which it puts behind the node, make `output` of it for graph outputs and the
-    `readers` outside; these layers. `lifted` has the scale of the output."""
-    graph = rewriter.graph
-    graph.rename_output(node, output, lifted)
-    made = back()
-    for reader in readers:
-        graph.replace_use(reader, lifted, output)
-    if output in graph.outputs:
-        rewriter.inherit(rule, lifted, output, node, note)
-        rewriter.network.withhold(*(layer.inputs[0] for layer in made))
-    else:
-        rewriter.derive(rule, lifted, output, node, note=note)
-    return made
+class Region:
+    """Nodes that begin to work on tensors of another shape, and the log of one change of theirs.
+
+    entries: activations that they read and do not make. names: tensor -> its name in the other shape, which ends in `suffix`.
+    before, after, new, gone: as in `Editor.note`, since `begin`.
+    """
+
+    def __init__(self, rewriter: Rewriter, rule: str, nodes: Sequence[Node], suffix: str) -> None:
+        self.rewriter, self.rule, self.suffix = rewriter, rule, suffix
+        self.inside = {id(node) for node in nodes}
+        self.entries = entering(rewriter, nodes)
+        self.names: dict[str, str] = {}
+
+    def begin(self, *nodes: Node) -> None:
+        self.before = [Node(node.op_type, node.inputs, node.outputs, node.name) for node in nodes]
+        self.after, self.new = [*nodes], []  # type: list[Node], list[str]
+        self.gone: dict[str, list[str]] = {}
+
+    def note(self) -> None:
+        self.rewriter.note(self.rule, self.before, self.after, self.gone, self.new)
+
+    def inputs(self, node: Node) -> list[str]:
+        return [self.names.get(name, name) for name in node.inputs]
+
+    def insert(self, layers: Sequence[Node], anchor: Optional[Node]) -> None:
+        for layer in layers:
+            anchor = self.rewriter.graph.insert_after(layer, anchor)
+            self.after.append(layer)
+
+    def outside(self, tensor: str) -> list[Node]:
+        """Readers that keep the old shape."""
+        return [reader for reader in self.rewriter.graph.consumers(tensor) if id(reader) not in self.inside]
+
+    def enter(self, name: str, into: Callable[[str, str], list[Node]]) -> None:
+        """Put the layers of `into` behind a tensor that the region reads, once. into: from its name and its name in the other shape."""
+        if name in self.entries and name not in self.names:
+            self.names[name] = self.rewriter.tensor(f"{name}{self.suffix}")
+            layers = into(name, self.names[name])
+            self.insert(layers, self.rewriter.graph.producer.get(name))
+            self.new += [layer.outputs[0] for layer in layers]
+
+    def leave(self, node: Node, output: str, back: Callable[[str, str], list[Node]], note: str) -> bool:
+        """If others than the region need `output`, `node` makes another tensor with its scale, and the layers of `back` behind the node
+        make `output` of it. back: from the name of that tensor and of the output. False if only the region reads it."""
+        rewriter, graph, readers = self.rewriter, self.rewriter.graph, self.outside(output)
+        graph.value_info.pop(output, None)
+        if output not in graph.outputs and not readers:
+            return False
+        lifted = rewriter.tensor(f"{output}{self.suffix}")
+        layers = back(lifted, output)
+        graph.rename_output(node, output, lifted)
+        self.insert(layers, node)
+        for reader in readers:
+            graph.replace_use(reader, lifted, output)
+        self.new += [layer.inputs[0] for layer in layers]
+        if output in graph.outputs:
+            rewriter.inherit(self.rule, lifted, output, node, note)
+            rewriter.network.withhold(*(layer.inputs[0] for layer in layers))
+        else:
+            rewriter.derive(self.rule, lifted, output, node, note=note)
+        return True
+
+
+RESHAPED = "the same values as its Reshape's output"
 
 
 def lift(
     rewriter: Rewriter,
     rule: str,
-    region: Sequence[Node],
+    nodes: Sequence[Node],
     forms: Callable[[str], Optional[Tuple[Sequence[int], Sequence[int]]]],
     convert: Callable[[Node, list[str]], Optional[list[Node]]],
 ) -> None:
@@ -105,47 +146,24 @@ def lift(
     forms: targets of the Reshapes of a tensor into the region and out of it; None for a tensor that keeps its shape.
     convert: changes a node in place, given the inputs that it reads from now on; returns layers that it puts in front.
     """
-    graph, inside = rewriter.graph, {id(node) for node in region}
-    entries = set(entering(rewriter, region))
-    lifted: dict[str, str] = {}
-    for node in region:
-        before = Node(node.op_type, node.inputs, node.outputs, node.name)
-        after, new = [node], []  # type: list[Node], list[str]
-        for name in [name for name in dict.fromkeys(node.inputs) if name in entries]:
-            entries.remove(name)
-            lifted[name] = rewriter.tensor(f"{name}_4d")
-            into, _ = forms(name) or ((), ())
-            shape = rewriter.reshape(name, lifted[name], into, rewriter.node(f"{lifted[name]}_reshape"))
-            after.append(graph.insert_after(shape, graph.producer.get(name)))
-            new.append(lifted[name])
-        borders = {name: form[1] for name in node.outputs if name and (form := forms(name))}
-        front = convert(node, [lifted.get(name, name) for name in node.inputs]) or []
-        after += front
-        new += [name for layer in front for name in layer.outputs]
-        for output, out in borders.items():
-            graph.value_info.pop(output, None)
-            readers = [reader for reader in graph.consumers(output) if id(reader) not in inside]
-            if output in graph.outputs or readers:
-                lifted[output] = rewriter.tensor(f"{output}_4d")
-                name = rewriter.node(f"{output}_reshape")
-                after += reshaped_back(rewriter, rule, node, output, lifted[output], readers, out, name)
-                new.append(lifted[output])
-        rewriter.note(rule, [before], after, {}, new)
+    region = Region(rewriter, rule, nodes, "_4d")
 
+    def into(name: str, lifted: str) -> list[Node]:
+        sizes, _ = forms(name) or ((), ())
+        return [rewriter.reshape(name, lifted, sizes, rewriter.node(f"{lifted}_reshape"))]
 
-def reshaped_back(
-    rewriter: Rewriter,
-    rule: str,
-    node: Node,
-    output: str,
-    lifted: str,
-    readers: Iterable[Node],
-    shape: Sequence[int],
-    name: str,
-) -> list[Node]:
-    """`lower` with a single Reshape to `shape`, called `name`, behind the node."""
+    def back(lifted: str, output: str) -> list[Node]:
+        _, sizes = forms(output) or ((), ())
+        return [rewriter.reshape(lifted, output, sizes, rewriter.node(f"{output}_reshape"))]
 
-    def back() -> list[Node]:
-        return [rewriter.graph.insert_after(rewriter.reshape(lifted, output, shape, name), node)]
-
-    return lower(rewriter, rule, node, output, lifted, readers, back, "the same values as its Reshape's output")
+    for node in nodes:
+        region.begin(node)
+        for name in node.inputs:
+            region.enter(name, into)
+        outputs = [name for name in node.outputs if name and forms(name)]
+        front = convert(node, region.inputs(node)) or []
+        region.after += front
+        region.new += [name for layer in front for name in layer.outputs]
+        for output in outputs:
+            region.leave(node, output, back, RESHAPED)
+        region.note()
