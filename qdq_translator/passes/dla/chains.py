@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, List, Optional, Sequence, Tuple, Union
+from typing import List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -42,8 +42,8 @@ from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, MO
 
 RULE = "D17"
 _OPS = (*operators.VIEWS, "Transpose", "Gather", "Slice")
-_Copy = Tuple[str, np.ndarray, List[int]]
-"""Operator, weights and strides of a layer that copies."""
+_Step = Tuple[str, List[int]]
+"""Reshape and its sizes, Transpose and its axes, or Slice with the begins and the ends of C, H and W."""
 _BATCH = 2
 """Stands for a batch size that is not known."""
 
@@ -154,19 +154,15 @@ def _shorter(rewriter: Rewriter, chain: Sequence[Node], rejected: bool) -> Union
     """The simplified chain, or why it stays."""
     graph, scales = rewriter.graph, rewriter.scales
     source, target = chain[0].inputs[0], chain[-1].outputs[0]
-    names, dtype = [source, *(node.outputs[0] for node in chain)], rewriter.dtype(source)
-    if dtype is None:
+    names = [source, *(node.outputs[0] for node in chain)]
+    if rewriter.dtype(source) is None:
         return "it moves integers"
     if len({scales.value(name) for name in names} - {None}) > 1:
         return "there are different scales along its chain"
-    before = effect(rewriter, chain, source)
-    if before is None:
+    known, shape = effect(rewriter, chain, source), rewriter.types.shape(target)
+    if known is None or shape is None or not known[0].size or not known[1].size:
         return "sizes along its chain are not known"
-    start, moved = before
-    shape = rewriter.types.shape(target)
-    if shape is None or start.size == 0 or moved.size == 0:
-        return "sizes along its chain are not known"
-    last = chain[-1]
+    start, moved = known
     if start.size == moved.size:
         same_order = np.array_equal(start.reshape(-1), moved.reshape(-1))
         if same_order and start.shape == moved.shape:
@@ -175,19 +171,19 @@ def _shorter(rewriter: Rewriter, chain: Sequence[Node], rejected: bool) -> Union
             return []
         axes = None if start.ndim != moved.ndim else _axes(start, moved)
         if axes is not None:
-            return [Node("Transpose", [source], [target], last.name, perm=axes)] if len(chain) > 1 else []
+            return _layers(rewriter, chain, [("Transpose", axes)]) if len(chain) > 1 else []
         if same_order:
             sizes = target_sizes(rewriter.types.shape(source), shape)
             if sizes is None:
                 return "sizes along its chain are not known"
-            return [rewriter.reshape(source, target, sizes, last.name)]
+            return _layers(rewriter, chain, [("Reshape", sizes)])
     if not rejected:
         return "the DLA supports its chain as it is"
-    return _in_layers(rewriter, chain, start, moved, dtype)
+    return _in_layers(rewriter, chain, start, moved)
 
 
 def _in_layers(
-    rewriter: Rewriter, chain: Sequence[Node], start: np.ndarray, moved: np.ndarray, dtype: Any
+    rewriter: Rewriter, chain: Sequence[Node], start: np.ndarray, moved: np.ndarray
 ) -> Union[str, list[Node]]:
     """Cases 4 to 7."""
     source, last = chain[0].inputs[0], chain[-1]
@@ -197,23 +193,16 @@ def _in_layers(
     size = start[0].size
     if moved[0].max() >= size or any(np.any(own - moved[0] != number * size) for number, own in enumerate(moved)):
         return "its chain moves values between samples"
-    steps = _steps(rewriter, start, moved, last, source)
+    steps = _boxed(rewriter, start, moved, chain)
     if steps is not None:
         return steps
-    new = None
     if max(*start.shape[1:], *moved.shape[1:]) <= MOST_CHANNELS:
-        taken = axis_forms.selection(start, moved)
-        if taken is not None:
-            image = rewriter.image(source)
-            assert image is not None
+        taken, image = axis_forms.selection(start, moved), rewriter.image(source)
+        if taken is not None and image is not None:
             return axis_forms.layers(rewriter, Node("Gather", [source], last.outputs, last.name), image, taken)
-    if max(start.shape[1], moved.shape[1]) <= MOST_CHANNELS:
-        new = _copying(rewriter, start, moved, last, dtype)
-    if new is None:
-        return "its chain moves values in a way that no Conv of the DLA can"
-    op, weight, strides = new
-    name = rewriter.constant(f"{last.name}.weight", weight)
-    return [Node(op, [source, name], last.outputs, last.name, kernel_shape=weight.shape[2:], strides=strides)]
+    few = max(start.shape[1], moved.shape[1]) <= MOST_CHANNELS
+    copying = _copying(rewriter, start, moved, source, last) if few else None
+    return [copying] if copying is not None else "its chain moves values in a way that no Conv of the DLA can"
 
 
 def _may_be_output(rewriter: Rewriter, tensor: str, chain: Sequence[Node]) -> bool:
@@ -278,75 +267,71 @@ def _taken(rewriter: Rewriter, node: Node, values: np.ndarray) -> Optional[np.nd
     return values
 
 
-def _two(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, chain: Sequence[Node]) -> Optional[list[Node]]:
-    """A Reshape and a Transpose in place of more nodes, if only one end has four dimensions."""
-    source, target, name = chain[0].inputs[0], chain[-1].outputs[0], chain[-1].name
-    if len(chain) < 3 or (start.ndim == 4) == (moved.ndim == 4):
-        return None
-    shapes = [rewriter.types.shape(source), rewriter.types.shape(target)]
-    into = moved.ndim == 4
+def _turned(start: np.ndarray, moved: np.ndarray) -> Optional[list[_Step]]:
+    """A Reshape and a Transpose of four dimensions, the batch first, in the order in which they make `moved` of `start`."""
     for order in itertools.permutations((1, 2, 3)):
         axes = [0, *order]
-        back = [int(axis) for axis in np.argsort(axes)]
-        turned, flat = (moved.transpose(back), start) if into else (start.transpose(axes), moved)
-        if not np.array_equal(turned.reshape(-1), flat.reshape(-1)):
-            continue
-        four = shapes[into] or ()
-        turned_shape = tuple(four[axis] for axis in (back if into else axes))
-        sizes = target_sizes(shapes[0], turned_shape) if into else target_sizes(turned_shape, shapes[1])
-        if sizes is None:
-            return None
-        between, inner = rewriter.tensor(f"{target}_between"), rewriter.node(f"{name}_between")
-        if into:
-            last = Node("Transpose", [between], [target], name, perm=axes)
-            return [rewriter.reshape(source, between, sizes, inner), last]
-        first = Node("Transpose", [source], [between], inner, perm=axes)
-        return [first, rewriter.reshape(between, target, sizes, name)]
+        if moved.ndim == 4:
+            plain = moved.transpose(np.argsort(axes))
+            if np.array_equal(plain.reshape(-1), start.reshape(-1)):
+                return [("Reshape", [*plain.shape]), ("Transpose", axes)]
+        if start.ndim == 4 and np.array_equal(start.transpose(axes).reshape(-1), moved.reshape(-1)):
+            return [("Transpose", axes), ("Reshape", [*moved.shape])]
     return None
 
 
-def _steps(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Node, source: str) -> Optional[list[Node]]:
+def _two(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, chain: Sequence[Node]) -> Optional[list[Node]]:
+    """Case 7: a Reshape and a Transpose in place of more nodes, if only one end has four dimensions."""
+    steps = _turned(start, moved) if len(chain) > 2 and (start.ndim == 4) != (moved.ndim == 4) else None
+    if steps is None:
+        return None
+    before, after = (rewriter.types.shape(name) or () for name in (chain[0].inputs[0], chain[-1].outputs[0]))
+    axes = dict(steps)["Transpose"]
+    if moved.ndim == 4:
+        sizes = target_sizes(before, tuple(after[axis] for axis in np.argsort(axes)))
+    else:
+        sizes = target_sizes(tuple(before[axis] for axis in axes), after)
+    if sizes is None:
+        return None
+    return _layers(rewriter, chain, [(op, sizes if op == "Reshape" else axes) for op, _ in steps], "between")
+
+
+def _boxed(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, chain: Sequence[Node]) -> Optional[list[Node]]:
     """Case 6: a Slice to a box of channels, rows and columns, then Reshape and Transpose, or Transpose and Reshape."""
     low, high = (np.unravel_index(int(end), start.shape[1:]) for end in (moved[0].min(), moved[0].max()))
     begins, ends = [int(at) for at in low], [int(at) + 1 for at in high]
-    cut: list[slice] = [slice(begin, end) for begin, end in zip(begins, ends)]
-    box = start[(slice(None), cut[0], cut[1], cut[2])]
-    if box.size != moved.size:
+    cut = (slice(None), *map(slice, begins, ends))
+    box = start[cut]
+    found = _turned(box, moved) if box.size == moved.size else None
+    if found is None:
         return None
-    wanted: Optional[list[tuple[str, list[int]]]] = None
-    for order in itertools.permutations((1, 2, 3)):
-        axes, back = [0, *order], [int(axis) for axis in np.argsort([0, *order])]
-        plain = moved.transpose(back)
-        if np.array_equal(plain.reshape(-1), box.reshape(-1)):
-            wanted = [("Reshape", [0, *plain.shape[1:]]), ("Transpose", axes)]
-        elif np.array_equal(box.transpose(axes).reshape(-1), moved.reshape(-1)):
-            wanted = [("Transpose", axes), ("Reshape", [0, *moved.shape[1:]])]
-        if wanted is not None:
-            break
-    if wanted is None:
-        return None
-    shape: Tuple[int, ...] = box.shape
-    steps: list[tuple[str, list[int]]] = []
-    for op, value in wanted:
-        after = tuple(value[1:]) if op == "Reshape" else tuple(shape[axis] for axis in value)[1:]
-        if (op == "Transpose" and value != [0, 1, 2, 3]) or (op == "Reshape" and after != shape[1:]):
+    steps: list[_Step] = [("Slice", [*begins, *ends])] if box.size != start.size else []
+    shape: list[int] = [*box.shape]
+    for op, value in found:
+        after = value if op == "Reshape" else [shape[axis] for axis in value]
+        if op == "Reshape" and after != shape:
+            steps.append((op, [0, *value[1:]]))
+        elif op == "Transpose" and value != [0, 1, 2, 3]:
             steps.append((op, value))
-        shape = (shape[0], *after)
-    if box.size != start.size:
-        steps.insert(0, ("Slice", []))
+        shape = after
+    return _layers(rewriter, chain, steps)
+
+
+def _layers(rewriter: Rewriter, chain: Sequence[Node], steps: Sequence[_Step], what: str = "") -> list[Node]:
+    """In place of the chain. what: in the names of what is between them, in place of the operator's."""
     nodes: list[Node] = []
-    current = source
-    for number, (op, value) in enumerate(steps):
-        final = number == len(steps) - 1
-        target = last.outputs[0] if final else rewriter.tensor(f"{last.outputs[0]}_{op.lower()}")
-        name = last.name if final else rewriter.node(f"{last.name}_{op.lower()}")
+    source, last = chain[0].inputs[0], chain[-1]
+    for op, value in steps:
+        final, part = len(nodes) == len(steps) - 1, what or op.lower()
+        target = last.outputs[0] if final else rewriter.tensor(f"{last.outputs[0]}_{part}")
+        name = last.name if final else rewriter.node(f"{last.name}_{part}")
         if op == "Slice":
-            nodes.append(rewriter.slice(current, target, begins, ends, [1, 2, 3], name))
+            nodes.append(rewriter.slice(source, target, value[:3], value[3:], [1, 2, 3], name))
         elif op == "Reshape":
-            nodes.append(rewriter.reshape(current, target, value, name))
+            nodes.append(rewriter.reshape(source, target, value, name))
         else:
-            nodes.append(Node("Transpose", [current], [target], name, perm=value))
-        current = target
+            nodes.append(Node("Transpose", [source], [target], name, perm=value))
+        source = target
     return nodes
 
 
@@ -368,7 +353,7 @@ def _axes(start: np.ndarray, moved: np.ndarray) -> Optional[list[int]]:
     return order if np.array_equal(start.transpose(order), moved) else None
 
 
-def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Node, dtype: Any) -> Optional[_Copy]:
+def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, source: str, last: Node) -> Optional[Node]:
     """Cases 4 and 5: each channel of one array holds a channel of the other, from some position on and in equal steps."""
     index = moved[0]
     forms = [("Conv", index, start)]
@@ -389,9 +374,10 @@ def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, last: Nod
             continue
         shape = (len(coarse), fine.shape[1], *kernel)
         rewriter.afford(last.name, *shape)
-        weight: np.ndarray = np.zeros(shape, dtype)
+        weight: np.ndarray = np.zeros(shape, rewriter.dtype(source))
         weight[np.arange(len(coarse)), c, i, j] = 1
-        return op, weight, [down, right]
+        inputs = [source, rewriter.constant(f"{last.name}.weight", weight)]
+        return Node(op, inputs, last.outputs, last.name, kernel_shape=kernel, strides=[down, right])
     return None
 
 
@@ -406,10 +392,8 @@ def _replace(
     for chain, new in zip(chains, made):
         end = chain[-1].outputs[0]
         kept = source if not new or end in graph.outputs else end
-        for name in (
-            node.outputs[0] for node in chain if node.outputs[0] != kept and node.outputs[0] not in graph.outputs
-        ):
-            if name != end or not new:
+        for name in (node.outputs[0] for node in chain):
+            if name != kept and name not in graph.outputs and (name != end or not new):
                 became.setdefault(name, []).append(kept)
     for node in links:
         graph.remove(node)

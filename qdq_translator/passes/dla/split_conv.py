@@ -41,24 +41,22 @@ _Part = Tuple[Node, str, int, int]
 
 
 def apply(rewriter: Rewriter) -> None:
-    done: set[str] = set()
-    for node in rewriter.nodes("Split", "Slice"):
-        tensor = node.inputs[0]
-        if tensor in done:
-            continue
-        done.add(tensor)
-        result = _parts(rewriter, tensor)
-        if isinstance(result, str):
-            why: Optional[str] = result
-        else:
-            region: dict[str, Node] = {}
-            why = _cone(rewriter, tensor, {id(p[0]) for p in result}, region) or _slower(rewriter, result, region)
-            if why is None:
-                _divide(rewriter, tensor, result, region)
-        if why is not None:
-            for reader in rewriter.graph.consumers(tensor):
-                if reader.is_op("Split", "Slice"):
-                    rewriter.leave(reader, why)
+    for tensor in dict.fromkeys(node.inputs[0] for node in rewriter.nodes("Split", "Slice")):
+        why = _rewrite(rewriter, tensor)
+        for reader in rewriter.graph.consumers(tensor) if why else ():
+            if reader.is_op("Split", "Slice"):
+                rewriter.leave(reader, why)
+
+
+def _rewrite(rewriter: Rewriter, tensor: str) -> str:
+    """'', or why the parts of the tensor stay."""
+    parts, region = _parts(rewriter, tensor), {}  # type: Union[str, list[_Part]], dict[str, Node]
+    if isinstance(parts, str):
+        return parts
+    why = _cone(rewriter, tensor, {id(part[0]) for part in parts}, region) or _slower(rewriter, parts, region)
+    if not why:
+        _divide(rewriter, tensor, parts, region)
+    return why
 
 
 # ---------------------------------------------------------------- matching
@@ -108,8 +106,8 @@ def _slice(rewriter: Rewriter, node: Node, channels: int) -> Optional[list[tuple
     return [(node.outputs[0], start, end)]
 
 
-def _cone(rewriter: Rewriter, tensor: str, readers: set[int], region: dict[str, Node]) -> Optional[str]:  # noqa: C901 (one branch a "Not:" of the rule)
-    """Collect into `region` the nodes that compute `tensor`, back to the Convs; a reason if they cannot be divided."""
+def _cone(rewriter: Rewriter, tensor: str, readers: set[int], region: dict[str, Node]) -> str:  # noqa: C901 (one branch a "Not:" of the rule)
+    """Collect into `region` the nodes that compute `tensor`, back to the Convs; a reason if they cannot be divided, else ''."""
     graph = rewriter.graph
     pending = [tensor]
     while pending:
@@ -147,16 +145,16 @@ def _cone(rewriter: Rewriter, tensor: str, readers: set[int], region: dict[str, 
         for reader in graph.consumers(name):
             if id(reader) not in allowed:
                 return f"'{reader.name}' reads all of '{name}'"
-    return None
+    return ""
 
 
-def _slower(rewriter: Rewriter, parts: list[_Part], region: dict[str, Node]) -> Optional[str]:
-    """A reason if the division is slower by the estimate; None if it is not, or without an estimate."""
+def _slower(rewriter: Rewriter, parts: list[_Part], region: dict[str, Node]) -> str:
+    """A reason if the division is slower by the estimate; '' if it is not, or without an estimate."""
     model, _ = rewriter.settings.cost
     before = [work_of(node, rewriter.graph, rewriter.types) for node in region.values() if node.is_op("Conv")]
     shape = rewriter.types.static_shape(parts[0][0].inputs[0])
     if model is None or shape is None or any(not works for works in before):
-        return None
+        return ""
     convs = [work for works in before for work in works or ()]
     sizes = [end - start for _, _, start, end in parts]
     slices = [Surface(size, math.prod(shape) // shape[1]) for size in sizes]
@@ -164,7 +162,7 @@ def _slower(rewriter: Rewriter, parts: list[_Part], region: dict[str, Node]) -> 
     whole += sum(model.estimate(Work((part,), (part,)), True).milliseconds for part in slices)
     divided = sum(model.estimate(work.part(size), False).milliseconds for work in convs for size in sizes)
     if divided <= whole:
-        return None
+        return ""
     return f"the Convs of its parts would take longer: {divided:.3g} ms instead of {whole:.3g} (estimate)"
 
 
@@ -179,7 +177,11 @@ def _cuttable(rewriter: Rewriter, constant: str, tensor: str) -> bool:
 
 def _divide(rewriter: Rewriter, tensor: str, parts: list[_Part], region: dict[str, Node]) -> None:
     graph = rewriter.graph
-    nodes = _in_order(tensor, region)
+    nodes: list[Node] = []
+    node, inside = parts[0][0], {id(node) for node in region.values()}
+    while len(nodes) < len(inside):  # in graph order, from the first reader back
+        node = node.prev
+        nodes[:0] = [node] if id(node) in inside else []
     cutters = list({id(reader): reader for reader, _, _, _ in parts}.values())
     channels = (rewriter.types.shape(tensor) or (0, 0))[1]
     for reader in cutters:
@@ -218,21 +220,6 @@ def _divide(rewriter: Rewriter, tensor: str, parts: list[_Part], region: dict[st
     rewriter.note(
         RULE, [*nodes, *cutters], made, became, [n for name in became if name != tensor for n in became[name]]
     )
-
-
-def _in_order(tensor: str, region: dict[str, Node]) -> list[Node]:
-    """The region's nodes, each behind those that it reads."""
-    ordered: dict[str, Node] = {}
-    pending = [tensor]
-    while pending:
-        name = pending[-1]
-        waiting = [n for n in region[name].inputs if n in region and n not in ordered]
-        if waiting:
-            pending += waiting
-        else:
-            ordered[name] = region[name]
-            pending.pop()
-    return list(ordered.values())
 
 
 def _cut(rewriter: Rewriter, constant: str, start: int, end: int, channels: object, number: int) -> str:

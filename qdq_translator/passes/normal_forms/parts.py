@@ -123,7 +123,7 @@ def _in_parts(editor: Editor, node: Node, axes: list[int], dtype: type) -> None:
     centred = row.at(source).add("Sub", "centred", average)
     row.add("Mul", "square", centred)
     mean("variance")
-    epsilon = np.full((1,) * (axes[-1] + 1), operators.epsilon(node), dtype)
+    epsilon: np.ndarray = np.full((1,) * (axes[-1] + 1), operators.epsilon(node), dtype)
     row.add("Add", "shifted", editor.constant(f"{node.name}.epsilon", epsilon))
     root = row.add("Sqrt", "deviation")
     row.at(centred).add("Div", "normal", root)
