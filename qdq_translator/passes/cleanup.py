@@ -36,12 +36,8 @@ def fold_constants(graph: Graph, trained: Container[str]) -> list[Node]:
     folded: list[Node] = []
     budget: Optional[Budget] = None
     for node in graph.nodes:
-        if node.op_type not in FOLDABLE or not node.is_standard:
-            continue
-        reads = node.reads()
-        if not reads or node.captured:
-            continue
-        if any(name not in graph.initializers for name in reads):
+        reads = node.reads() if node.op_type in FOLDABLE and node.is_standard and not node.captured else []
+        if not reads or any(name not in graph.initializers for name in reads):
             continue
         if node.is_op("Identity"):  # another name for the same values: no copy
             values: dict[str, Optional[np.ndarray]] = {}

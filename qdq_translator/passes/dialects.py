@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Mapping, Optional
 
-from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.calibration_cache import is_usable
 from qdq_translator.core.words import counted, others
@@ -31,11 +30,11 @@ def convert_dialects(network: Network, sidecar: Optional[str]) -> None:
     if converted.dialects:
         remove_dead_nodes(network.graph)
     if sidecar is not None:
-        _apply(network, sidecar, network.diagnostics)
+        _apply(network, sidecar)
 
 
-def _apply(network: Network, path: str, diagnostics: Diagnostics) -> None:
-    covered = apply_scales(network.graph, path)
+def _apply(network: Network, path: str) -> None:
+    covered, diagnostics = apply_scales(network.graph, path), network.diagnostics
     share = 100 * covered.tensors / max(covered.of, 1)
     diagnostics.info(
         "Q14",

@@ -13,7 +13,7 @@ Shared weights are copied.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Optional, Tuple
 
 import numpy as np
 
@@ -35,13 +35,8 @@ def fold_batchnorm(network: Network) -> None:
             _fold(network, first, norm, does)
 
 
-class _Affine(NamedTuple):
-    """BatchNormalization as `(x - mean) * factor + beta`, float64, one value per channel. of_zero: result for x = 0."""
-
-    factor: np.ndarray
-    mean: np.ndarray
-    beta: np.ndarray
-    of_zero: np.ndarray
+_Affine = Tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Factor, mean and beta of BatchNormalization as `(x - mean) * factor + beta`, float64, one value per channel."""
 
 
 def _read(graph: Graph, norm: Node) -> Optional[_Affine]:
@@ -54,8 +49,7 @@ def _read(graph: Graph, norm: Node) -> Optional[_Affine]:
     spread = variance + epsilon(norm)
     if not (spread > 0).all():
         return None
-    factor = gamma / np.sqrt(spread)
-    return _Affine(factor, mean, beta, (0 - mean) * factor + beta)
+    return gamma / np.sqrt(spread), mean, beta
 
 
 def _multiplied(weight: Weight, name: str, layout: operators.OutputChannels, factor: np.ndarray) -> Weight:
@@ -74,7 +68,7 @@ def _fold(network: Network, first: Node, norm: Node, does: _Affine) -> None:
     if weight is None or weight.dtype.kind != "f":
         return
     layout = output_channels(first, 1, len(weight.dims))
-    factor, channels = does.factor, does.factor.size
+    (factor, mean, beta), channels = does, does[0].size
     if layout is None or layout.count(tuple(weight.dims)) != channels:
         return
     bias = None
@@ -84,14 +78,11 @@ def _fold(network: Network, first: Node, norm: Node, does: _Affine) -> None:
             return
     if first.op_type == "MatMul" and network.types.rank(first.inputs[0]) != 2:
         return
-    if first.op_type == "Gemm" or bias is not None:
-        old_bias = np.broadcast_to(np.asarray(0 if bias is None else bias, np.float64).reshape(-1), channels)
-        if first.op_type == "Gemm":
-            old_bias = old_bias * coefficients(first)[1]
-            first.unset("beta")
-        new_bias = (old_bias - does.mean) * factor + does.beta
-    else:
-        new_bias = does.of_zero
+    old_bias = np.broadcast_to(np.asarray(0 if bias is None else bias, np.float64).reshape(-1), channels)
+    if first.op_type == "Gemm":
+        old_bias = old_bias * coefficients(first)[1]
+        first.unset("beta")
+    new_bias = (old_bias - mean) * factor + beta
     old = first.inputs[1]
     new = old if graph.only_consumer(old) else graph.unique_name(f"{old}_{first.name or between}")
     graph.set_initializer(new, _multiplied(weight, new, layout, factor))
@@ -131,19 +122,21 @@ _LOWEST = float(np.finfo(np.float32).min)
 def fold_pads(graph: Graph, scales: ScaleTable) -> None:
     for node in graph.of("Pad"):
         reader = graph.only_consumer(node.outputs[0])
-        pads = operators.pads(node, graph.array)
-        if reader is not None and pads is not None and _allowed(graph, scales, node, reader):
-            _fold_pad(graph, node, reader, pads)
+        if reader is None or not reader.is_op("Conv", "AveragePool", "MaxPool"):
+            continue
+        weight = graph.initializers.get(reader.input(1))
+        window = operators.window(reader, None if weight is None else weight.dims)
+        if window is not None and _allowed(graph, scales, node, reader, window):
+            _fold_pad(graph, node, reader, window)
 
 
-def _allowed(graph: Graph, scales: ScaleTable, pad: Node, reader: Node) -> bool:
+def _allowed(graph: Graph, scales: ScaleTable, pad: Node, reader: Node, window: operators.Window) -> bool:
     source, padded = pad.inputs[0], pad.outputs[0]
-    if not reader.is_op("Conv", "AveragePool", "MaxPool") or reader.inputs[0] != padded or padded in reader.inputs[1:]:
+    if reader.inputs[0] != padded or padded in reader.inputs[1:]:
         return False
     if padded in scales.observed and (padded not in scales or scales.value(padded) != scales.value(source)):
         return False
-    window = _window(graph, reader)
-    if window is None or window.automatic or window.rounds_up:
+    if window.automatic or window.rounds_up:
         return False
     if not reader.is_op("Conv") and (window.dilated or len(reader.outputs) > 1):
         return False
@@ -153,19 +146,11 @@ def _allowed(graph: Graph, scales: ScaleTable, pad: Node, reader: Node) -> bool:
     return value is not None and (value <= _LOWEST or (value == 0 and is_non_negative(graph, source)))
 
 
-def _window(graph: Graph, reader: Node) -> Optional[operators.Window]:
-    weight = graph.initializers.get(reader.input(1))
-    return operators.window(reader, None if weight is None else weight.dims)
-
-
-def _fold_pad(graph: Graph, pad: Node, reader: Node, pads: list[int]) -> None:
+def _fold_pad(graph: Graph, pad: Node, reader: Node, window: operators.Window) -> None:
+    pads = operators.pads(pad, graph.array) or []
     rank = len(pads) // 2
     begins, ends = pads[:rank], pads[rank:]
-    if rank < 3 or min(pads) < 0 or any(begins[:2] + ends[:2]):
-        return
-    window = _window(graph, reader)
-    assert window is not None  # `_allowed` asked
-    if len(window.pads) != 2 * (rank - 2):
+    if rank < 3 or min(pads) < 0 or any(begins[:2] + ends[:2]) or len(window.pads) != 2 * (rank - 2):
         return
     total = [a + b for a, b in zip(window.pads, begins[2:] + ends[2:])]
     if max(total) >= 2**31:  # what TensorRT's dimensions hold

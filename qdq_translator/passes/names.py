@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from qdq_translator.core.diagnostics import RENAMED_NODES, Diagnostics
 from qdq_translator.core.errors import UnsupportedQuantizer
@@ -28,17 +29,15 @@ def name_nodes(graph: Graph, diagnostics: Diagnostics) -> None:
     names = {node.name for node in graph.nodes}
     taken: set[str] = set()
     changed: dict[str, str] = {}
-    unnamed = 0
-    count: dict[str, int] = {}
+    unnamed, count = 0, Counter()  # type: int, Counter[str]
     for node in graph.nodes:
-        old = node.name
-        name = legal_name(old)
+        old, name = node.name, legal_name(node.name)
         if not name:
             unnamed += 1
             name = legal_name(f"{node.op_type}_{node.outputs[0] if node.outputs else unnamed}")
         base = name
         while name in taken or (name != old and name in names):
-            count[base] = count.get(base, 0) + 1
+            count[base] += 1
             name = f"{base}_{count[base]}"
         taken.add(name)
         if name != old:
@@ -93,7 +92,7 @@ def avoid_automatic_names(network: Network) -> None:
     """Rule 3, for constants that become layers of their own and for Gemm and Softmax."""
     graph, diagnostics = network.graph, network.diagnostics
     for name in _colliding_constants(graph):
-        new = graph.unique_name(f"{name}_const" if not name.startswith(PARSER_PREFIX) else f"const_{name}")
+        new = graph.unique_name(_apart(name, "const"))
         network.rename_tensor(name, new)
         diagnostics.info(
             "F6",
@@ -101,18 +100,16 @@ def avoid_automatic_names(network: Network) -> None:
             tensor=new,
         )
     for node in _colliding_nodes(graph):
-        old, automatic = node.name, f"{node.name}_output"
-        network.rename_node(
-            node, graph.node_name(f"{old}_node" if not old.startswith(PARSER_PREFIX) else f"node_{old}")
-        )
-        diagnostics.info(
-            "F6",
-            f"Node '{old}' is now '{node.name}': TensorRT's parser would generate the tensor name '{automatic}', which exists."
-            if not old.startswith(PARSER_PREFIX)
-            else f"Node '{old}' is now '{node.name}': TensorRT's parser uses that name for its own layers.",
-            node=node.name,
-            data={RENAMED_NODES: {node.name: old}},
-        )
+        old, why = node.name, "TensorRT's parser uses that name for its own layers"
+        if not old.startswith(PARSER_PREFIX):
+            why = f"TensorRT's parser would generate the tensor name '{old}_output', which exists"
+        network.rename_node(node, graph.node_name(_apart(old, "node")))
+        message, data = f"Node '{old}' is now '{node.name}': {why}.", {RENAMED_NODES: {node.name: old}}
+        diagnostics.info("F6", message, node=node.name, data=data)
+
+
+def _apart(name: str, what: str) -> str:
+    return f"{what}_{name}" if name.startswith(PARSER_PREFIX) else f"{name}_{what}"
 
 
 def avoid_helper_names(network: Network, version: Version) -> None:
@@ -143,27 +140,15 @@ def automatic_collisions(graph: Graph) -> list[str]:
 
 
 def _colliding_constants(graph: Graph) -> list[str]:
-    nodes = {n.name for n in graph.nodes}
-    operands = {
-        name
-        for n in graph.nodes
-        if not n.is_op("Conv", "ConvTranspose")
-        for name in n.inputs
-        if name in graph.initializers
-    }
-    return [
-        n
-        for n in graph.initializers
-        if n in operands and (n in nodes or n.startswith(PARSER_PREFIX) or _exists(graph, f"{n}_output"))
-    ]
+    nodes = {node.name for node in graph.nodes}
+    operands = {name for node in graph.nodes if not node.is_op("Conv", "ConvTranspose") for name in node.inputs}
+    found = [name for name in graph.initializers if name in operands]
+    return [n for n in found if n in nodes or n.startswith(PARSER_PREFIX) or _exists(graph, f"{n}_output")]
 
 
 def _colliding_nodes(graph: Graph) -> list[Node]:
-    return [
-        n
-        for n in graph.nodes
-        if n.name.startswith(PARSER_PREFIX) or (n.is_op("Gemm", "Softmax") and _exists(graph, f"{n.name}_output"))
-    ]
+    made = {node.name for node in graph.of("Gemm", "Softmax") if _exists(graph, f"{node.name}_output")}
+    return [node for node in graph.nodes if node.name.startswith(PARSER_PREFIX) or node.name in made]
 
 
 def _exists(graph: Graph, tensor: str) -> bool:

@@ -6,7 +6,7 @@ tensor is float, graph inputs and outputs under their own names.
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Callable, Optional, Union
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -136,12 +136,8 @@ def _mixed_readers(graph: Graph, found: Found) -> dict[str, list[str]]:
     """Rule C2: tensors that some consumers read quantized and others, whose names are given, as float."""
     dequantized = {step.node.outputs[0] for step in found.steps if isinstance(step, steps.Dequantize)}
     sources = dict.fromkeys(step.source for step in found.steps if isinstance(step, steps.Quantize))
-    mixed = {}
-    for source in sources:
-        readers = [n.name for n in graph.consumers(source) if not is_quantize(n)] if source not in dequantized else []
-        if readers:
-            mixed[source] = readers
-    return mixed
+    readers = {s: [n.name for n in graph.consumers(s) if not is_quantize(n)] for s in sources if s not in dequantized}
+    return {source: names for source, names in readers.items() if names}
 
 
 def _alone(graph: Graph, constants: Constants, item: QuantizedConstant) -> bool:
@@ -222,22 +218,16 @@ class Stripper:
         """Each clamp that stays and the quantizer that it came from."""
 
     def apply(self, found: list[steps.Step]) -> None:
+        apply: dict[type, Callable[[Any], None]] = {
+            steps.Quantize: self._quantize,
+            steps.ClampCodes: self._clamp_codes,
+            steps.Move: self._move,
+            steps.Dequantize: self._dequantize,
+            steps.QuantizedInput: self._input,
+            steps.QuantizedOutput: self._output,
+        }
         for step in found:
-            if isinstance(step, steps.Quantize):
-                self._quantize(step)
-            elif isinstance(step, steps.ClampCodes):
-                self._clamp_codes(step)
-            elif isinstance(step, steps.Move):
-                self._move(step)
-            elif isinstance(step, steps.Dequantize):
-                self._dequantize(step)
-            elif isinstance(step, steps.QuantizedInput):
-                self.graph.inputs[step.name].type.tensor_type.elem_type = TensorProto.FLOAT
-                if step.real != np.float32:  # the network behind it has that type (rule F9)
-                    self.real[step.name] = self._as_float(step.name, step.real)
-                self.scales.observe(step.name, step.scale, Origin("Q6", "", step.name, "graph input was int8"))
-            else:
-                self._output(step)
+            apply[type(step)](step)
         self._name_outputs()
 
     def name_now(self, name: str) -> str:
@@ -253,12 +243,10 @@ class Stripper:
         if step.integer:
             source = self._as_float(source, step.codes.params.real)
         origin = Origin("Q1", node.name, source, step.codes.note, step.codes.grid)
-        clamp = step.codes.clamp()
-        if clamp is not None and self._cuts(source, clamp):
-            source = self._clamp(source, clamp, step.scale, node, step.codes.params.real, origin)
-        else:
+        clamped = self._clamp(source, step.codes.clamp(), step, step.codes.params.real, origin)
+        if clamped == source:
             self.scales.observe(source, step.scale, origin)
-        self._replace(node, source, step.scale)
+        self._replace(node, clamped, step.scale)
 
     def _as_float(self, source: str, real: np.dtype) -> str:
         """A Cast to the type of the scale behind integers that a quantizer reads; quantizers share it."""
@@ -270,35 +258,34 @@ class Stripper:
             self.floats[key] = name
         return self.floats[key]
 
-    def _cuts(self, source: str, clamp: steps.Bounds) -> bool:
-        """False for a clamp at 0 after a non-negative tensor: the network's Relu is still there."""
-        return not (clamp == (0, None) and is_non_negative(self.graph, source))
-
     def _clamp(
-        self, source: str, clamp: steps.Bounds, scale: float, quantizer: Node, real: np.dtype, origin: Origin
+        self,
+        source: str,
+        clamp: Optional[steps.Bounds],
+        step: Union[steps.Quantize, steps.ClampCodes],
+        real: np.dtype,
+        origin: Origin,
     ) -> str:
-        """Rule Q9: the clamp that the pair did survives as a node behind `source`; equal clamps are shared."""
-        key = (source, *clamp)
+        """Rule Q9: the clamp that the pair did survives as a node behind `source`; equal clamps are shared. `source` itself for none,
+        and for one at 0 after a non-negative tensor: the network's Relu is still there."""
+        if clamp is None or (clamp == (0, None) and is_non_negative(self.graph, source)):
+            return source
+        key, quantizer = (source, *clamp), step.node
         if key not in self.clamped:
-            graph = self.graph
-            name = graph.unique_name(f"{source}_clamp")
+            graph, name = self.graph, self.graph.unique_name(f"{source}_clamp")
             node_name = graph.node_name(f"{quantizer.name or source}_clamp")
             node = _clamp_node(graph, source, name, clamp, node_name, real)
-            producer = graph.producer.get(source)
-            graph.insert_after(node, producer)
+            graph.insert_after(node, graph.producer.get(source))
             self.clamped[key] = name
             self.clamps.append((node, quantizer.label))
         name = self.clamped[key]
-        self.scales.observe(name, scale, Origin("Q9", quantizer.name, source, origin.note, origin.grid))
+        self.scales.observe(name, step.scale, Origin("Q9", quantizer.name, source, origin.note, origin.grid))
         return name
 
     def _clamp_codes(self, step: steps.ClampCodes) -> None:
-        node, graph = step.node, self.graph
-        source = self.name_now(node.inputs[0])
-        graph.remove(node)
-        if step.clamp is not None and self._cuts(source, step.clamp):
-            source = self._clamp(source, step.clamp, step.scale, node, step.real, Origin("Q9"))
-        self._replace(node, source, step.scale)
+        source = self.name_now(step.node.inputs[0])
+        self.graph.remove(step.node)
+        self._replace(step.node, self._clamp(source, step.clamp, step, step.real, Origin("Q9")), step.scale)
 
     def _move(self, step: steps.Move) -> None:
         node, graph = step.node, self.graph
@@ -317,15 +304,14 @@ class Stripper:
     def _dequantize(self, step: steps.Dequantize) -> None:
         node = step.node
         source = self.name_now(node.inputs[0])
-        if step.cast is not None:
-            before = node.prev
-            self.graph.remove(node)
+        before = node.prev
+        self.graph.remove(node)
+        if step.cast is None:
+            self._replace(node, source, step.scale)
+        else:
             cast = Node("Cast", [source], node.outputs, node.name, to=_element(step.cast))
             self.graph.insert_after(cast, before)
             self.scales.observe(node.outputs[0], step.scale, Origin("Q1", node.name, source))
-            return
-        self.graph.remove(node)
-        self._replace(node, source, step.scale)
 
     def _replace(self, node: Node, source: str, scale: float) -> None:
         """Remove `node`; its readers read `source`. A DQ reader, nearly always the only one, is removed later."""
@@ -359,6 +345,12 @@ class Stripper:
         self.graph.insert_after(node, self.graph.producer.get(source))
         self.scales.observe(output, scale, origin)
         del self.real[output]
+
+    def _input(self, step: steps.QuantizedInput) -> None:
+        self.graph.inputs[step.name].type.tensor_type.elem_type = TensorProto.FLOAT
+        if step.real != np.float32:  # the network behind it has that type (rule F9)
+            self.real[step.name] = self._as_float(step.name, step.real)
+        self.scales.observe(step.name, step.scale, Origin("Q6", "", step.name, "graph input was int8"))
 
     def _output(self, step: steps.QuantizedOutput) -> None:
         graph = self.graph
