@@ -16,8 +16,6 @@ from qdq_translator.quantizers.sidecars import apply_scales, check_names
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import Origin
 
-_SHOWN = 3
-
 
 def convert_dialects(network: Network, sidecar: Optional[str]) -> None:
     """sidecar: a file of scales. Raises UnsupportedQuantizer if not convertible, UserError as `apply_scales` does."""
@@ -30,28 +28,7 @@ def convert_dialects(network: Network, sidecar: Optional[str]) -> None:
     if converted.dialects:
         remove_dead_nodes(network.graph)
     if sidecar is not None:
-        _apply(network, sidecar)
-
-
-def _apply(network: Network, path: str) -> None:
-    covered, diagnostics = apply_scales(network.graph, path), network.diagnostics
-    share = 100 * covered.tensors / max(covered.of, 1)
-    diagnostics.info(
-        "Q14",
-        f"{path} ({covered.format}) has scales of {covered.tensors} of {counted(covered.of, 'float tensor')} ({share:.0f}%) and of "
-        f"{counted(covered.weights, 'weight')}.",
-        data={"format": covered.format, "covered": covered.tensors, "of": covered.of, "weights": covered.weights},
-    )
-    if covered.unknown:
-        names = ", ".join(f"'{name}'" for name in covered.unknown[:_SHOWN]) + (
-            ", ..." if len(covered.unknown) > _SHOWN else ""
-        )
-        diagnostics.warning(
-            "Q14",
-            f"{counted(len(covered.unknown), 'name')} in {path} match no float tensor of the model: {names}.",
-            hint="Names must be those of the ONNX file that the scales were made for.",
-            data={"unknown": covered.unknown},
-        )
+        apply_scales(network.graph, sidecar, network.diagnostics)
 
 
 # ---------------------------------------------------------------- given scales

@@ -143,8 +143,13 @@ def _other(value: ValueInfoProto) -> bool:
 
 def _has_other(graph: Graph) -> bool:
     """Whether anything in the network is of another float type."""
-    stored = any(tensor.data_type in _OTHERS for tensor in graph.initializers.values())
-    return stored or any(map(_other, _ends(graph))) or any(map(_has_other_inside, graph.nodes))
+    if any(tensor.data_type in _OTHERS for tensor in graph.initializers.values()) or any(map(_other, _ends(graph))):
+        return True
+    return any(
+        any(attribute.name in _TYPE_ATTRIBUTES and attribute.i in _OTHERS for attribute in own)
+        or any(tensor.data_type in _OTHERS for tensor in tensors)
+        for own, tensors, _ in map(_inside, graph.nodes)
+    )
 
 
 def _inside(node: Node) -> tuple[list[AttributeProto], list[TensorProto], list[onnx.GraphProto]]:
@@ -153,12 +158,6 @@ def _inside(node: Node) -> tuple[list[AttributeProto], list[TensorProto], list[o
     own = [*node.attributes.values(), *(a for body in inner for one in body.node for a in one.attribute)]
     held = (tensor for a in own for tensor in ((a.t,) if a.type == AttributeProto.TENSOR else a.tensors))
     return own, [*(tensor for body in inner for tensor in body.initializer), *held], inner
-
-
-def _has_other_inside(node: Node) -> bool:
-    own, tensors, _ = _inside(node)
-    other_type = any(attribute.name in _TYPE_ATTRIBUTES and attribute.i in _OTHERS for attribute in own)
-    return other_type or any(tensor.data_type in _OTHERS for tensor in tensors)
 
 
 def _convert_type(kind: TypeProto) -> None:
@@ -178,15 +177,8 @@ def _report(network: Network, done: _Done, borders: list[_Border]) -> None:
     if borders:
         message += "; " + ", and ".join(f"a Cast stays because {border.why}" for border in borders)
     doubles = [border.tensor for border in borders if border.kind == "float64"]
+    hint = "Export inputs and outputs in float32; TensorRT's builder sets their types and formats." if borders else ""
+    hint = "TensorRT has no inputs or outputs in float64; export them in float32." if doubles else hint
     note = network.diagnostics.warning if doubles else network.diagnostics.info
-    note(
-        RULE,
-        f"{message}.",
-        tensor=borders[0].tensor if borders else "",
-        hint="TensorRT has no inputs or outputs in float64; export them in float32."
-        if doubles
-        else "Export inputs and outputs in float32; TensorRT's builder sets their types and formats."
-        if borders
-        else "",
-        data={"constants": done.constants, "casts": {border.cast.name: border.tensor for border in borders}},
-    )
+    data = {"constants": done.constants, "casts": {border.cast.name: border.tensor for border in borders}}
+    note(RULE, f"{message}.", tensor=borders[0].tensor if borders else "", hint=hint, data=data)

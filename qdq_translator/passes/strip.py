@@ -21,7 +21,7 @@ from qdq_translator.ir.weights import Initializer
 from qdq_translator.passes.cleanup import remove_dead_nodes
 from qdq_translator.quantizers import parameters, steps
 from qdq_translator.quantizers.activations import SYMMETRICALLY, ActivationQuantizers, Found
-from qdq_translator.quantizers.constants import BakedConstant, Bakery, QuantizedConstant, find_constant_quantizers
+from qdq_translator.quantizers.constants import Bakery, QuantizedConstant, find_constant_quantizers
 from qdq_translator.scales.network import Network, TrainedWeight
 from qdq_translator.scales.table import Origin
 from qdq_translator.targets.settings import Settings
@@ -84,9 +84,9 @@ def strip(network: Network, settings: Settings) -> None:
 def _bake(network: Network, constants: Constants, weights: list[QuantizedConstant], settings: Settings) -> None:
     graph = network.graph
     # what may share nodes with others is replaced when all are computed
-    baked: list[tuple[BakedConstant, str]] = []
+    baked: list[tuple[Bakery, str]] = []
     for item in weights:
-        result = Bakery(graph, constants, item, settings.missing_zero_point).bake(settings.weights)
+        result = Bakery(graph, constants, item, settings.missing_zero_point, settings.weights)
         baked.append((result, _replace_constant(graph, item, result.weight) if _alone(graph, constants, item) else ""))
     for item, (result, name) in zip(weights, baked):
         name = name or _replace_constant(graph, item, result.weight)
@@ -168,7 +168,7 @@ def _replace_constant(graph: Graph, item: QuantizedConstant, weight: Initializer
     return name
 
 
-def _report_weight(item: QuantizedConstant, baked: BakedConstant, diagnostics: Diagnostics, by_max: bool) -> None:
+def _report_weight(item: QuantizedConstant, baked: Bakery, diagnostics: Diagnostics, by_max: bool) -> None:
     if baked.saturated:
         diagnostics.info(
             "W1",
@@ -177,15 +177,15 @@ def _report_weight(item: QuantizedConstant, baked: BakedConstant, diagnostics: D
             node=item.node,
             data={"saturated": baked.saturated},
         )
-    if by_max and baked.float_scale_off:
-        percent = 100 * (baked.float_scale_error or 0)
+    if by_max and baked.scales_off:
+        percent = 100 * (baked.scale_error or 0)
         diagnostics.warning(
             "W3",
-            f"{counted(baked.float_scale_off, 'scale')} of weight '{item.name}' {'is' if baked.float_scale_off == 1 else 'are'} not max|w|/127 (up to {percent:.3g}% off).",
+            f"{counted(baked.scales_off, 'scale')} of weight '{item.name}' {'is' if baked.scales_off == 1 else 'are'} not max|w|/127 (up to {percent:.3g}% off).",
             tensor=item.name,
             node=item.node,
             hint="If the weights were calibrated by histogram or learned, use --calibration_type histogram.",
-            data={"channels": baked.float_scale_off, "largest_relative": baked.float_scale_error},
+            data={"channels": baked.scales_off, "largest_relative": baked.scale_error},
         )
 
 

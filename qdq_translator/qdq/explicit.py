@@ -25,16 +25,9 @@ from typing import Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
+from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.operators import (
-    CLAMPS,
-    ELEMENTWISE,
-    PARTS,
-    VIEWS,
-    WEIGHT_INPUTS,
-    OutputChannels,
-    output_channels,
-)
+from qdq_translator.ir.operators import CLAMPS, ELEMENTWISE, PARTS, REARRANGES, WEIGHT_INPUTS, OutputChannels
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.planning.placement import Placement, place
 from qdq_translator.planning.translation import Translated
@@ -42,9 +35,7 @@ from qdq_translator.qdq.pairs import before_output, insert_behind, pair, weight_
 from qdq_translator.scales.network import TrainedWeight
 from qdq_translator.targets.precision import FP16, KEPT
 
-MOVES = frozenset(
-    (*VIEWS, *PARTS, "Transpose", "Identity", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Dropout")
-)
+MOVES = frozenset((*REARRANGES, *PARTS, "Expand", "Tile", "Dropout"))
 """Data movement in front of which no DQ is placed."""
 _GATES = ("Sigmoid", "HardSigmoid")
 _SUMS = ("Add", "Sub", "Sum", "Max", "Min")
@@ -234,7 +225,7 @@ class _Work:
                 tensor = graph.initializers.get(name)
                 if tensor is None:
                     continue
-                channels = output_channels(node, index, len(tensor.dims))
+                channels = operators.output_channels(node, index, len(tensor.dims))
                 axis = None if channels is None else channels.axis
                 if (name, axis) not in done:
                     done[name, axis] = self._weight(name, axis)

@@ -190,20 +190,18 @@ class ActivationQuantizers:
 
     def _between(self, node: Node) -> None:
         """A node that reads codes and is no DequantizeLinear."""
-        read = {}
-        for name in node.reads():
-            if name in self.codes:
-                codes = self.codes[name]
-                if codes is None:
-                    self.codes.update((output, None) for output in node.outputs)
-                    return
-                read[name] = codes
+        held = {name: self.codes[name] for name in node.reads() if name in self.codes}
+        read = {name: codes for name, codes in held.items() if codes is not None}
+        if len(read) < len(held):
+            self.codes.update((output, None) for output in node.outputs)
+            return
         found = steps.between(node, read, self.constants)
         if isinstance(found, Rejected):
             self._reject(found, node)
             return
-        self.codes.update(found.codes)
-        self.found.steps.append(found.step)
+        step, made = found
+        self.codes.update(made)
+        self.found.steps.append(step)
 
 
 def _makes_integers(node: Node, integers: set[str]) -> bool:

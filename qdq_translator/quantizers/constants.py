@@ -21,8 +21,6 @@ from qdq_translator.ir.weights import Initializer, Weight, made_weight, weight_o
 from qdq_translator.quantizers.parameters import Rejected, read_parameters
 
 _MOVES = tuple(op for op in LAYOUT_OPS if "Cast" not in op)
-
-
 _SCALE_OFF = 1e-3
 """Relative distance of a scale from max|w| / 127 that is reported (rule W3)."""
 
@@ -41,27 +39,11 @@ class QuantizedConstant:
     chain: tuple[Node, ...]
 
 
-@dataclasses.dataclass
-class BakedConstant:
-    """weight: value in the stripped model; codes: trained quantized values in the same layout (int8, weights only),
-    None if arithmetic after the DequantizeLinear hides them; saturated: values -128 that became -127;
-    float_scale_error: largest relative distance of a channel's scale from max|w| / 127 (rule W3), None if the exporter
-    kept no float weights."""
-
-    weight: Initializer
-    codes: Optional[Weight]
-    saturated: int = 0
-    float_scale_error: Optional[float] = None
-    float_scale_off: int = 0
-
-
-def kind_of(graph: Graph, tensor: str) -> str:
+def _kind_of(graph: Graph, tensor: str) -> str:
     """'weight' if a consumer uses the tensor as such, else 'constant' (a bias too)."""
-    for node in graph.consumers(tensor):
-        for index in WEIGHT_INPUTS.get(node.op_type, ()) if node.domain == "" else ():
-            if node.input(index) == tensor:
-                return "weight"
-    return "constant"
+    readers = ((node, index) for node in graph.consumers(tensor) for index in WEIGHT_INPUTS.get(node.op_type, ()))
+    uses = any(node.domain == "" and node.input(index) == tensor for node, index in readers)
+    return "weight" if uses else "constant"
 
 
 def find_constant_quantizers(
@@ -105,7 +87,7 @@ def _constant_at(
             )
     if params is None:
         return Rejected(f"Constant '{tensor}' runs through no quantizer that can be read.", "Export again.")
-    kind = "codes" if is_quantize(quantizers[-1]) else kind_of(graph, tensor)
+    kind = "codes" if is_quantize(quantizers[-1]) else _kind_of(graph, tensor)
     if kind == "codes" and not all(is_quantize(n) or is_dequantize(n) or n.is_op(*_MOVES) for n in chain):
         what = f"Graph output '{tensor}' is integer arithmetic on the quantized values of the constant at '{quantizers[-1].name}'."
         return Rejected(what, "Make the graph output behind a DequantizeLinear.")
@@ -155,38 +137,39 @@ def _name_for(graph: Graph, tensor: str, chain: list[Node]) -> str:
 
 class Bakery:
     """Evaluate the expression behind one constant. Its quantizers are read as requested: quantized values, real values
-    or earlier float weights."""
+    or earlier float weights (`weights`: 'baked' or 'float' as in TranslateOptions).
 
-    def __init__(self, graph: Graph, constants: Constants, item: QuantizedConstant, missing: str) -> None:
+    weight: value in the stripped model; codes: trained quantized values in the same layout (int8, weights only), None if
+    arithmetic after the DequantizeLinear hides them; saturated: values -128 that became -127; scale_error: largest
+    relative distance of a channel's scale from max|w| / 127 (rule W3), None if the exporter kept no float weights;
+    scales_off: how many are too far. Raises UnsupportedQuantizer where the expression cannot be evaluated.
+    """
+
+    def __init__(self, graph: Graph, constants: Constants, item: QuantizedConstant, missing: str, weights: str) -> None:
         self.graph, self.constants, self.item, self.missing = graph, constants, item, missing
         self.is_weight = item.kind == "weight"
-        self.saturated = 0
-        self.float_error: Optional[float] = None
-        self.float_off = 0
+        self.saturated = self.scales_off = 0
+        self.scale_error: Optional[float] = None
         self.amax: Optional[np.ndarray] = None
         """Of the float values that were quantized, float64, for each of their scales."""
         self.met: list[QuantParams] = []
         """Quantizers that `_as_codes` has met."""
-
-    def bake(self, weights: str) -> BakedConstant:
-        """The values (`weights`: 'baked' or 'float' as in TranslateOptions). Raises UnsupportedQuantizer where the expression
-        cannot be evaluated."""
         found = self._codes()
         whole = _int8(found)
-        codes = None if whole is None else Weight(self.item.name, TensorProto.INT8, whole.shape, whole)
-        weight = self._from_codes(found, codes) if weights == "baked" and found is not None else None
-        if weight is None:
-            read = self._as_float if weights == "float" else self._as_real
-            read = self._on_grid if self.item.kind == "codes" else read
-            values = self.constants.value(self.item.tensor, read)
-            if values is None:
-                operators = ", ".join(node.op_type for node in self.item.chain)
-                raise UnsupportedQuantizer(
-                    f"Constant '{self.item.tensor}' runs through operators that cannot be evaluated: {operators}.",
-                    "Export with constant folding on.",
-                )
-            weight = weight_of(self.item.name, values)
-        return BakedConstant(weight, codes, self.saturated, self.float_error, self.float_off)
+        self.codes = None if whole is None else Weight(item.name, TensorProto.INT8, whole.shape, whole)
+        weight = self._from_codes(found, self.codes) if weights == "baked" and found is not None else None
+        self.weight: Initializer = weight if weight is not None else self._evaluated(weights)
+
+    def _evaluated(self, weights: str) -> Initializer:
+        read = self._as_float if weights == "float" else self._as_real
+        values = self.constants.value(self.item.tensor, self._on_grid if self.item.kind == "codes" else read)
+        if values is None:
+            operators = ", ".join(node.op_type for node in self.item.chain)
+            raise UnsupportedQuantizer(
+                f"Constant '{self.item.tensor}' runs through operators that cannot be evaluated: {operators}.",
+                "Export with constant folding on.",
+            )
+        return weight_of(self.item.name, values)
 
     def _codes(self) -> Optional[np.ndarray]:
         """Trained quantized values of a weight; floats if they are not recoverable; None if nothing is."""
@@ -265,7 +248,7 @@ class Bakery:
             # rule W3: how far each is from max|w| / 127
             expected, used = self.amax / 127, params.scale.astype(np.float64)
             error = np.where(expected > 1e-12, np.abs(used - expected) / np.maximum(expected, 1e-12), 0)
-            self.float_error, self.float_off = float(error.max(initial=0)), int(np.count_nonzero(error > _SCALE_OFF))
+            self.scale_error, self.scales_off = float(error.max(initial=0)), int(np.count_nonzero(error > _SCALE_OFF))
         return codes
 
     def _without_zero_point(self, codes: np.ndarray, params: QuantParams) -> np.ndarray:

@@ -23,9 +23,6 @@ class Rejected:
     what: str
     hint: str
 
-    def __str__(self) -> str:
-        return f"{self.what} {self.hint}"
-
 
 @dataclass(frozen=True)
 class Approximated:

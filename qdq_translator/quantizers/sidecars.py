@@ -15,9 +15,11 @@ from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
 
+from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.disk import read_text
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
+from qdq_translator.core.words import counted
 from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import output_channels
@@ -25,6 +27,7 @@ from qdq_translator.ir.types import TensorTypes
 from qdq_translator.quantizers.dialects.pairs import FakeQuantizer, bit_range, write_pair
 from qdq_translator.quantizers.parameters import refusal
 
+_SHOWN = 3
 _HINT = "Give AIMET encodings, ONNX Runtime's calibration table, PPQ's JSON or a TensorRT calibration cache."
 
 
@@ -40,20 +43,8 @@ class Encoding:
     axis: Optional[int] = None
 
 
-@dataclass(frozen=True)
-class Covered:
-    """Effect of a file on a graph. format: its name. tensors, weights: number that got a pair. of: float tensors that
-    could have one. unknown: names that match no tensor."""
-
-    format: str
-    tensors: int
-    weights: int
-    of: int
-    unknown: List[str]
-
-
-def apply_scales(graph: Graph, path: str) -> Covered:
-    """Puts a pair on every tensor that the file names. Raises UserError for a file that is none of these, for scales that
+def apply_scales(graph: Graph, path: str, diagnostics: Diagnostics) -> None:
+    """Puts a pair on every tensor that the file names, and reports how many have one. Raises UserError for a file that is none of these, for scales that
     are none, for names of which no tensor exists, and for a model that has Q/DQ already."""
     with_pairs = next((node for node in graph.nodes if is_quantize(node) or is_dequantize(node)), None)
     if with_pairs is not None:
@@ -72,7 +63,21 @@ def apply_scales(graph: Graph, path: str) -> Covered:
     if rejected:
         raise refusal(rejected)
     weights = sum(row.tensor in graph.initializers for row in known)
-    return Covered(name, len(known) - weights, weights, len(activations), unknown)
+    covered, of = len(known) - weights, len(activations)
+    diagnostics.info(
+        "Q14",
+        f"{path} ({name}) has scales of {covered} of {counted(of, 'float tensor')} ({100 * covered / max(of, 1):.0f}%) and of "
+        f"{counted(weights, 'weight')}.",
+        data={"format": name, "covered": covered, "of": of, "weights": weights},
+    )
+    if unknown:
+        names = ", ".join(f"'{name}'" for name in unknown[:_SHOWN]) + (", ..." if len(unknown) > _SHOWN else "")
+        diagnostics.warning(
+            "Q14",
+            f"{counted(len(unknown), 'name')} in {path} match no float tensor of the model: {names}.",
+            hint="Names must be those of the ONNX file that the scales were made for.",
+            data={"unknown": unknown},
+        )
 
 
 def check_names(names: Iterable[str], graph: Graph, source: str) -> None:

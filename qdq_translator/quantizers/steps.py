@@ -17,8 +17,6 @@ from qdq_translator.quantizers.parameters import Rejected
 
 Bounds = Tuple[Optional[float], Optional[float]]
 """Lower and upper real bound; None where there is none."""
-
-
 ASYMMETRIC = "asymmetric in the model"
 
 
@@ -57,14 +55,11 @@ class Codes:
         if params.dtype == "int8" and params.centred and self.bounds == params.code_range:
             return None  # that saturation
         step = params.scale.astype(np.float64)
-        low: Optional[float] = float(np.min((self.bounds[0] - params.zero_point) * step))
-        high: Optional[float] = float(np.max((self.bounds[1] - params.zero_point) * step))
-        assert low is not None and high is not None
-        if low <= -127 * self.scale or (self.bounds[0] <= type_low and low < 0):
-            low = None
-        if high >= 127 * self.scale * (1 - 1e-6) or (self.bounds[1] >= type_high and high >= 0):
-            high = None
-        return None if low is None and high is None else (low, high)
+        low = float(np.min((self.bounds[0] - params.zero_point) * step))
+        high = float(np.max((self.bounds[1] - params.zero_point) * step))
+        free = low <= -127 * self.scale or (self.bounds[0] <= type_low and low < 0)
+        open_ = high >= 127 * self.scale * (1 - 1e-6) or (self.bounds[1] >= type_high and high >= 0)
+        return None if free and open_ else (None if free else low, None if open_ else high)
 
 
 @dataclass(frozen=True)
@@ -209,12 +204,8 @@ def in_series(graph: Graph, steps: list[Step]) -> tuple[list[Step], list[Link]]:
 # ---------------------------------------------------------------- operators between Q and DQ (rules Q1, Q9, Q10)
 
 
-@dataclasses.dataclass(frozen=True)
-class Between:
-    """The step that the node becomes, and the codes of each of its outputs that holds any."""
-
-    step: Union[ClampCodes, Move]
-    codes: dict[str, Codes]
+Between = Tuple[Union[ClampCodes, Move], "dict[str, Codes]"]
+"""The step that the node becomes, and the codes of each of its outputs that holds any."""
 
 
 def between(node: Node, read: dict[str, Codes], constants: Constants) -> Union[Between, Rejected]:
@@ -257,7 +248,7 @@ def _clip(node: Node, read: dict[str, Codes], constants: Constants) -> Optional[
     clipped = dataclasses.replace(codes, bounds=(int(lowest), int(highest)))
     clamp = clipped.clamp()
     step = ClampCodes(node, codes.scale, None if clamp == codes.clamp() else clamp, codes.params.real)
-    return Between(step, {node.outputs[0]: clipped})
+    return step, {node.outputs[0]: clipped}
 
 
 def _move(node: Node, read: dict[str, Codes], constants: Constants) -> Optional[Between]:
@@ -294,15 +285,11 @@ def _pad(node: Node, read: dict[str, Codes], constants: Constants) -> Union[Betw
 
 def _moved(node: Node, codes: Codes, pad_value: Optional[float] = None) -> Between:
     moved = tuple(operators.data_outputs(node))
-    return Between(Move(node, codes, codes.scale, moved, pad_value), dict.fromkeys(moved, codes))
+    return Move(node, codes, codes.scale, moved, pad_value), dict.fromkeys(moved, codes)
 
 
-_MOVES = (
-    "Identity Reshape Transpose Squeeze Unsqueeze Flatten MaxPool Slice Gather Expand Tile DepthToSpace SpaceToDepth"
-    " Split Resize"
-)
 _OPERATORS: dict[str, _Operator] = {
-    **dict.fromkeys(_MOVES.split(), _move),
+    **dict.fromkeys((*operators.REARRANGES, *operators.PARTS, "MaxPool", "Expand", "Tile", "Resize"), _move),
     "Clip": _clip,
     "Concat": _concat,
     "Pad": _pad,

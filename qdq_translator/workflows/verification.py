@@ -10,6 +10,7 @@ from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 import onnx
 
 from qdq_translator._version import __version__
+from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats import report_rows
 from qdq_translator.core.formats.files import TranslationFiles, read_layer_argument
@@ -298,7 +299,7 @@ def runnable(model: onnx.ModelProto, sidecar: Optional[str] = None) -> onnx.Mode
     convert(graph)
     remove_dead_nodes(graph)
     if sidecar is not None:
-        apply_scales(graph, sidecar)
+        apply_scales(graph, sidecar, Diagnostics())
     return with_qdq_opset(graph).to_model()
 
 
