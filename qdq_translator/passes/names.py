@@ -100,12 +100,16 @@ def avoid_automatic_names(network: Network) -> None:
             tensor=new,
         )
     for node in _colliding_nodes(graph):
-        old, why = node.name, "TensorRT's parser uses that name for its own layers"
-        if not old.startswith(PARSER_PREFIX):
-            why = f"TensorRT's parser would generate the tensor name '{old}_output', which exists"
+        old, automatic = node.name, f"{node.name}_output"
         network.rename_node(node, graph.node_name(_apart(old, "node")))
-        message, data = f"Node '{old}' is now '{node.name}': {why}.", {RENAMED_NODES: {node.name: old}}
-        diagnostics.info("F6", message, node=node.name, data=data)
+        diagnostics.info(
+            "F6",
+            f"Node '{old}' is now '{node.name}': TensorRT's parser would generate the tensor name '{automatic}', which exists."
+            if not old.startswith(PARSER_PREFIX)
+            else f"Node '{old}' is now '{node.name}': TensorRT's parser uses that name for its own layers.",
+            node=node.name,
+            data={RENAMED_NODES: {node.name: old}},
+        )
 
 
 def _apart(name: str, what: str) -> str:

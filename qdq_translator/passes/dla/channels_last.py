@@ -271,7 +271,7 @@ def _lift(matching: _Matching, nodes: list[Node]) -> None:
             for output in list(node.outputs):
                 if not output or (output not in graph.outputs and not graph.consumer_count(output)):
                     continue  # an output that nobody wants
-                if not region.leave(node, output, back, "the same values in another order"):
+                if not region.exit(node, output, back, "the same values in another order"):
                     region.gone[output] = [rewriter.tensor(f"{output}_nchw")]
                     rewriter.network.rename_tensor(output, *region.gone[output])
             _convert(region, node, form)

@@ -195,7 +195,7 @@ def _lift(rewriter: Rewriter, nodes: list[Node]) -> None:
     for node in nodes:
         inputs = region.inputs(node)
         convert(rewriter, node, inputs, kernels.get(inputs[0], (1, 1)))
-        region.leave(node, node.outputs[0], back, lifting.RESHAPED)
+        region.exit(node, node.outputs[0], back, lifting.RESHAPED)
     region.note()
 
 

@@ -109,7 +109,7 @@ class Region:
             self.insert(layers, self.rewriter.graph.producer.get(name))
             self.new += [layer.outputs[0] for layer in layers]
 
-    def leave(self, node: Node, output: str, back: Callable[[str, str], list[Node]], note: str) -> bool:
+    def exit(self, node: Node, output: str, back: Callable[[str, str], list[Node]], note: str) -> bool:
         """If others than the region need `output`, `node` makes another tensor with its scale, and the layers of `back` behind the node
         make `output` of it. back: from the name of that tensor and of the output. False if only the region reads it."""
         rewriter, graph, readers = self.rewriter, self.rewriter.graph, self.outside(output)
@@ -165,5 +165,5 @@ def lift(
         region.after += front
         region.new += [name for layer in front for name in layer.outputs]
         for output in outputs:
-            region.leave(node, output, back, RESHAPED)
+            region.exit(node, output, back, RESHAPED)
         region.note()
