@@ -655,6 +655,8 @@ def _rename_in_subgraph(graph: onnx.GraphProto, mapping: dict[str, str]) -> None
 
 def _sorted(nodes: list[Node], known: set[str]) -> list[Node]:
     """Topological order; the given order if it is one. Raises ModelError for cycles and missing producers."""
+    if _too_early(nodes, known) is None:
+        return nodes
     maker = {name: node for node in reversed(nodes) for name in node.outputs if name}
 
     def makers(node: Node) -> Iterator[Node]:
@@ -667,12 +669,21 @@ def _sorted(nodes: list[Node], known: set[str]) -> list[Node]:
                     "The file is damaged or cut; export it again.",
                 )
 
-    order, made = finish_order(nodes, makers), set(known)
-    for node in order:
-        if not made.issuperset(node.reads()):
-            raise ModelError(f"The graph has a cycle through node {node.label}.", "Export the model again.")
-        made.update(node.outputs)
+    order = finish_order(nodes, makers)
+    stuck = _too_early(order, known)
+    if stuck is not None:
+        raise ModelError(f"The graph has a cycle through node {stuck.label}.", "Export the model again.")
     return order
+
+
+def _too_early(nodes: list[Node], known: set[str]) -> Optional[Node]:
+    """The first node that reads what no earlier one makes."""
+    made = set(known)
+    for node in nodes:
+        if not made.issuperset(node.reads()):
+            return node
+        made.update(node.outputs)
+    return None
 
 
 Item = TypeVar("Item", bound=Hashable)

@@ -122,8 +122,8 @@ def _form(value: ValueInfoProto) -> _Form:
     if not tensor.HasField("shape") or len(dims) > MOST_DIMENSIONS:
         return tensor.elem_type, None
     # ONNX infers sizes below 0 where a kernel is larger than what it moves over
-    known = (d.HasField("dim_value") and d.dim_value >= 0 for d in dims)
-    return tensor.elem_type, tuple(d.dim_value if fixed else (d.dim_param or None) for d, fixed in zip(dims, known))
+    sizes = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or None for d in dims]
+    return tensor.elem_type, tuple(sizes)
 
 
 def _inferred(graph: Graph, model: onnx.ModelProto) -> onnx.ModelProto:
