@@ -313,21 +313,6 @@ def test_a_gpu_as_target_starts_without_the_rooms_of_the_dla(model: Path, tmp_pa
         assert (done.returncode, done.stderr) == (status, "")
 
 
-@pytest.mark.parametrize("given", [None, "3"])
-def test_no_threads_are_started_for_matrices(
-    given: Optional[str], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The user's own word holds, and afterwards everything is as it was."""
-    variable = "OPENBLAS_NUM_THREADS"
-    monkeypatch.delenv(variable, raising=False)
-    if given:
-        monkeypatch.setenv(variable, given)
-    seen: list[Optional[str]] = []
-    monkeypatch.setattr(translate, "_run", lambda options: seen.append(os.environ.get(variable)) or 0)
-    assert run(str(model)) == run(str(model), "--calibrate", "data") == 0
-    assert seen == [given or "1", given] and os.environ.get(variable) == given
-
-
 def test_same_file_names_are_refused(model: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

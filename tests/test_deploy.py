@@ -157,7 +157,7 @@ def test_the_registry_is_complete() -> None:
     assert {p.stem for p in folder.glob("*.py")} - {"__init__"} == set(consumers.NAMES)
     for name in consumers.NAMES:
         row = consumers.find(name)
-        assert row.title and row.sources and isinstance(row.own_model, bool)
+        assert row.TITLE and row.SOURCES and callable(row.write)
 
 
 def test_deepstream_reads_its_file(made: Path) -> None:

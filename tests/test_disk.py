@@ -14,7 +14,7 @@ import pytest
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core import disk
-from qdq_translator.core.disk import OpenFile, appear_together, read_file, refuse_overwriting, write_file
+from qdq_translator.core.disk import appear_together, read_file, refuse_overwriting, write_file
 from qdq_translator.core.errors import UsageError, UserError
 from tests.fuzz.faults import contents, count_calls, failing_at, killed_at
 
@@ -123,26 +123,11 @@ def test_write_file(tmp_path: Path) -> None:
 def test_read_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"0123456789")
     assert read_file(tmp_path / "a") == b"0123456789"
-    for place in ("/dev/zero", tmp_path, "a\0b"):
+    for place in ("/dev/zero", tmp_path, tmp_path / "none", "a\0b"):
         with pytest.raises(OSError):
             read_file(Path(place))
 
 
-def test_an_open_file_is_read_from_anywhere_and_closed_at_the_end(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"0123456789")
-    file, into = OpenFile(tmp_path / "a"), bytearray(3)
-    for offset in (7, 0, 2):
-        file.read_into(memoryview(into), offset)
-        assert into == b"0123456789"[offset : offset + 3]
-    with pytest.raises(EOFError):
-        file.read_into(memoryview(into), 8)
-    number = file.fileno()
-    del file
-    with pytest.raises(OSError):
-        os.fstat(number)
-    for place in ("/dev/zero", tmp_path, tmp_path / "none"):
-        with pytest.raises(OSError):
-            OpenFile(Path(place))
 
 
 def test_outputs_never_overwrite_inputs(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """`qdq_translator.py` and `qdq-translator translate`."""
 
 import contextlib
-import gc
 import json
 import os
 import sys
@@ -29,11 +28,6 @@ def run(options: TranslateCommand) -> int:
 
         print(rules_text(), end="")
         return 0
-    with _without_collector(), _without_threads(options):
-        return _run(options)
-
-
-def _run(options: TranslateCommand) -> int:
     _check(options)
     models = _models(options)
     summaries: List[Summary] = []
@@ -110,7 +104,7 @@ _Result = Tuple[Optional[Summary], str]
 
 def _results(models: List[str], options: TranslateCommand) -> Iterator[_Result]:
     """One result a model, in the order of `models`, each as soon as it and those before it are there."""
-    tasks = [(model, options, len(models) > 1) for model in models]
+    tasks = [(model, options) for model in models]
     workers = min(os.cpu_count() or 1 if options.jobs == "auto" else int(options.jobs), len(tasks))
     if workers == 1:
         yield from map(_translate_one, tasks)
@@ -122,63 +116,22 @@ def _results(models: List[str], options: TranslateCommand) -> Iterator[_Result]:
         yield from pool.map(_translate_one, tasks)
 
 
-@contextlib.contextmanager
-def _without_collector() -> Iterator[None]:
-    """The collector of cycles would walk a large graph again and again, a quarter of the time of 10,000 convolutions, and find
-    nothing: a graph is alive until its files are written."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-@contextlib.contextmanager
-def _without_threads(options: TranslateCommand) -> Iterator[None]:
-    """Limit NumPy's OpenBLAS to one thread. On import it starts one per core, each busy-waiting for products: on two
-    cores a fifth of a small network's time, on many cores more than all else. A translation has no products, unless the
-    user's own code runs in it."""
-    variable = "OPENBLAS_NUM_THREADS"
-    if variable in os.environ or options.calibrate:
-        yield
-        return
-    os.environ[variable] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[variable]
-
-
-@contextlib.contextmanager
-def _workers(options: TranslateCommand) -> Iterator[Any]:
-    """The workers that observe data; None without data: ONNX Runtime is not needed then."""
-    if options.calibrate is None:
-        yield None
-        return
-    from qdq_translator.simulate.evaluation import evaluation
-
-    with evaluation(options.workers, options.scheduler, options.provider) as where:
-        yield where
-
-
-def _translate_one(task: Tuple[str, TranslateCommand, bool]) -> _Result:
+def _translate_one(task: Tuple[str, TranslateCommand]) -> _Result:
     """Translate one model; return a summary of plain values, or an error sentence. Also runs in worker processes."""
     from multiprocessing import parent_process
 
     from qdq_translator.output.emit.write import summarize
+    from qdq_translator.simulate.evaluation import evaluation
     from qdq_translator.workflows.translator import translate
 
-    model, options, one_of_many = task
-    if one_of_many:  # what the model before left in this process
-        gc.collect()
-    shown = (
-        progress_bar(sys.stderr) if options.calibrate and parent_process() is None else contextlib.nullcontext(silent)
-    )
+    model, options = task
     try:
-        with shown as progress, _workers(options) as where:
-            translation = translate(model, options, progress=progress, where=where)
+        with contextlib.ExitStack() as stack:
+            given: Dict[str, Any] = {}
+            if options.calibrate:
+                given["where"] = stack.enter_context(evaluation(options.workers, options.scheduler, options.provider))
+                given["progress"] = silent if parent_process() else stack.enter_context(progress_bar(sys.stderr))
+            translation = translate(model, options, **given)
             files = translation.save(options.output_dir)
             split, whole = _cut(translation, files, options.cut_tail)
             summary = replace(summarize(model, translation, translation.rows, files, options, split), not_cut=whole)

@@ -15,7 +15,7 @@ import shutil
 import stat
 import tempfile
 import time
-from io import FileIO
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Iterable, Iterator, Sequence
 
@@ -61,55 +61,33 @@ def file_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def read_file(path: Path) -> bytes:
-    """All bytes of a regular file. Raises what `OpenFile` raises."""
-    with OpenFile(path) as file:
-        return file.read()
-
-
-def _descriptor(path: Path) -> int:
-    """A regular file that is open to read from. Raises OSError for anything else (a device, a FIFO or a socket would be read for ever)."""
+def open_file(path: Path) -> BufferedReader:
+    """A file to read from. Raises OSError for one that is not regular: a device, FIFO or socket would be read for ever."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        mode = os.stat(path).st_mode
     except ValueError as error:  # NUL in the name
         raise OSError(errno.EINVAL, "that is no name of a file") from error
-    kind = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(kind):
-        return descriptor
-    os.close(descriptor)
-    if stat.S_ISDIR(kind):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    raise OSError(errno.EINVAL, "it is not a regular file")
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return open(path, "rb")
 
 
-class OpenFile(FileIO):
-    """A regular file, open during the lifetime of this object; for one thread. Raises OSError for any other kind of file."""
+def size_of(file: BufferedReader) -> int:
+    """Bytes of an open file."""
+    return os.fstat(file.fileno()).st_size
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(_descriptor(path))
 
-    def __del__(self) -> None:
-        self.close()
-
-    @property
-    def status(self) -> os.stat_result:
-        return os.fstat(self.fileno())
-
-    def read_into(self, buffer: memoryview, offset: int = 0) -> None:
-        """Fills `buffer`, which is bytes, from `offset` on. Raises EOFError where the file ends before."""
-        self.seek(offset)
-        while buffer:
-            count = self.readinto(buffer)
-            if not count:
-                raise EOFError
-            buffer = buffer[count:]
+def read_file(path: Path) -> bytes:
+    """All bytes of a regular file. Raises OSError as `open_file`."""
+    with open_file(path) as file:
+        return file.read()
 
 
 def read_text(path: Path, hint: str) -> str:
     """A text file of at most 1 GiB; invalid UTF-8 becomes surrogates. Raises UserError, with `hint`, if unreadable."""
     try:
-        with OpenFile(path) as file:
-            if file.status.st_size > _LARGEST_TEXT:
+        with open_file(path) as file:
+            if size_of(file) > _LARGEST_TEXT:
                 raise OSError(errno.EFBIG, "it has more than 1 GiB")
             return file.read().decode("utf-8", errors="surrogateescape")
     except OSError as error:

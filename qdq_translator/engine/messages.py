@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Iterable, Iterator, Optional
 
-from qdq_translator.core.disk import OpenFile
+from qdq_translator.core.disk import open_file
 from qdq_translator.core.errors import UserError
 
 _parser: Any = getattr(re, "_parser", None) or importlib.import_module("sre_parse")
@@ -233,8 +233,7 @@ def _lines(path: Path) -> Iterator[str]:
     import sys
 
     try:
-        with io.FileIO(sys.stdin.fileno(), closefd=False) if str(path) == "-" else OpenFile(path) as raw:
-            buffered = io.BufferedReader(raw, _READ)
+        with open(sys.stdin.fileno(), "rb", closefd=False) if str(path) == "-" else open_file(path) as buffered:
             text = io.TextIOWrapper(buffered, _encoding(buffered.peek(2)), errors="replace")
             yield from iter(lambda: text.readline(_READ), "")
     except (OSError, UnicodeError) as error:

@@ -12,7 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper
 
-from qdq_translator.core.disk import OpenFile, file_digest
+from qdq_translator.core.disk import file_digest, open_file, size_of
 from qdq_translator.core.errors import ModelError
 from qdq_translator.ir.graph import Graph, every_body, every_node
 from qdq_translator.ir.validate import stored_bytes
@@ -112,11 +112,10 @@ def _read(path: Path) -> memoryview:
     if path.is_dir():
         raise ModelError(f"{path} is a folder.", "Name the .onnx file inside it.")
     try:
-        file = OpenFile(path)
-        data = np.empty(file.status.st_size, np.uint8)
-        file.read_into(data.data)
-    except EOFError as error:
-        raise ModelError(f"{path} was cut while it was read.", "Translate it again.") from error
+        with open_file(path) as file:
+            data = np.empty(size_of(file), np.uint8)
+            if file.readinto(data.data) < data.size:
+                raise ModelError(f"{path} was cut while it was read.", "Translate it again.")
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}.", "Check the path and its permissions.") from error
     if not data.size:

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Iterator, Union, cast
 
 import numpy as np
 
-from qdq_translator.core.disk import OpenFile
+from qdq_translator.core.disk import open_file
 from qdq_translator.core.errors import MissingDependency, UserError
 from qdq_translator.core.formats.npz import read_header
 
@@ -77,7 +77,7 @@ def place(text: str) -> Place:
 
 def opened(where: Place) -> Any:
     """An open file, which the caller closes. Raises OSError if it is not a regular file."""
-    return OpenFile(where) if isinstance(where, Path) else where.open()
+    return open_file(where) if isinstance(where, Path) else where.open()
 
 
 class RemoteArray:

@@ -23,7 +23,7 @@ from qdq_translator.core.workflow_options import DeployOptions, VerifyOptions
 from qdq_translator.ir.io import load_model
 from qdq_translator.output import consumers
 from qdq_translator.output.buffers import End
-from qdq_translator.output.consumers import Bundle, Consumer
+from qdq_translator.output.consumers import Bundle
 from qdq_translator.output.emit.trtexec.request import Network
 from qdq_translator.targets.platforms import Platform, find_platform
 from qdq_translator.workflows.board_results import board_feed, board_inputs
@@ -72,7 +72,7 @@ def deploy(asked: DeployOptions, say: Callable[[str], None] = lambda text: None)
         name = model_name(asked.model)
         files, own = TranslationFiles(work, name), TranslationFiles(work / "own", name)
         steps.run("translation", options, lambda: _translate(asked, options, files))
-        needs_own = any(c.own_model for c in chosen.values()) or asked.keep_model
+        needs_own = any(hasattr(c, "OWN_MODEL") for c in chosen.values()) or asked.keep_model
         is_float = not _is_quantized(asked.model)
         if needs_own and is_float:
             kept = dataclasses.replace(options, keep_model=True)
@@ -154,15 +154,15 @@ def _verified(asked: DeployOptions, files: TranslationFiles, shapes: list[str]) 
 
 
 def _consume(
-    key: str, consumer: Consumer, bundle: Bundle, own: Optional[TranslationFiles], keep: bool, made: Deployed
+    key: str, consumer: Any, bundle: Bundle, own: Optional[TranslationFiles], keep: bool, made: Deployed
 ) -> None:
-    wants_own = consumer.own_model or (keep and key not in ("cudla", "python"))
+    wants_own = hasattr(consumer, "OWN_MODEL") or (keep and key not in ("cudla", "python"))
     if wants_own and own is None:
         made.refused[key] = "it builds from a float ONNX file of its own, and this model is quantized"
         return
     if wants_own and own is not None:
         bundle = dataclasses.replace(bundle, files=own)
-    why = consumer.refuse(bundle)
+    why = consumer.refuse(bundle) if hasattr(consumer, "refuse") else ""
     if why:
         made.refused[key] = why
     else:
@@ -283,7 +283,7 @@ def _signature(data: Optional[str]) -> list[Any]:
     return [[str(p), p.stat().st_size, p.stat().st_mtime_ns] for p in paths if p.exists()]
 
 
-def _page(made: Deployed, chosen: Mapping[str, Consumer], bundle: Bundle) -> str:
+def _page(made: Deployed, chosen: Mapping[str, Any], bundle: Bundle) -> str:
     """README.md: one page."""
     device = f"DLA {bundle.dla_core} with GPU fallback" if bundle.on_dla else "GPU"
     ends = (*bundle.inputs, *bundle.outputs)
@@ -291,7 +291,7 @@ def _page(made: Deployed, chosen: Mapping[str, Consumer], bundle: Bundle) -> str
     parts = [_HEAD.format(made.name, bundle.platform.name, ".".join(map(str, bundle.platform.tensorrt)), device, rows)]
     for key, commands in made.commands.items():
         text = "\n".join(commands)
-        parts.append(f"## {chosen[key].title}\n\n```sh\n{text}\n```\n\nSources: {'; '.join(chosen[key].sources)}.\n")
+        parts.append(f"## {chosen[key].TITLE}\n\n```sh\n{text}\n```\n\nSources: {'; '.join(chosen[key].SOURCES)}.\n")
     parts += [f"Not for {key}: {why}.\n" for key, why in made.refused.items()]
     return "\n".join([*parts, _FOOT.format(bundle.files.read_cache().header)])
 

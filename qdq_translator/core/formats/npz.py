@@ -11,7 +11,7 @@ from typing import IO, Any, Tuple, Union
 
 import numpy as np
 
-from qdq_translator.core.disk import OpenFile
+from qdq_translator.core.disk import open_file, size_of
 
 _FREE = 2**28
 """Bytes that any file may unpack to."""
@@ -25,7 +25,7 @@ def read_npz(file: Union[Path, IO[bytes]]) -> dict[str, np.ndarray]:
     """Name -> array. Raises ValueError for another file, Python objects, and one that unpacks to far more than its
     size; OSError if it cannot be read or is not a regular file."""
     try:
-        with OpenFile(file) if isinstance(file, Path) else file as stream:
+        with open_file(file) if isinstance(file, Path) else file as stream:
             stored = stream.seek(0, os.SEEK_END)
             with zipfile.ZipFile(stream) as archive:  # which unpacks no more of a member than is declared
                 members = archive.infolist()
@@ -53,9 +53,9 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
 def read_npy(path: Path) -> np.ndarray:
     """The array of a .npy, mapped. Raises ValueError for another file and for Python objects, OSError if it cannot be
     read or is not a regular file."""
-    with OpenFile(path) as file:
+    with open_file(path) as file:
         (shape, by_column, dtype), begin = read_header(file), file.tell()
-        if not _size(shape, dtype, file.status.st_size - begin):
+        if not _size(shape, dtype, size_of(file) - begin):
             return np.zeros(shape, dtype)
         return np.memmap(file, dtype, "r", begin, shape, "F" if by_column else "C")  # type: ignore[call-overload, no-any-return]
 

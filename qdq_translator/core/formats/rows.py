@@ -37,20 +37,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     found = {}
-    for name, key, digits, sparse, finite in _written(type(value)):  # type: ignore[arg-type]
-        item = getattr(value, name)
-        if finite and not math.isfinite(item):
+    for field, _ in _fields(type(value)):  # type: ignore[arg-type]
+        item, about = getattr(value, field.name), field.metadata
+        if "finite" in about and not math.isfinite(item):
             item = None
-        if not (sparse and item in ("", None, {})):
-            found[key] = round(item, digits) if digits and item else item if isinstance(item, _SCALARS) else plain(item)
+        if "sparse" not in about or item not in ("", None, {}):
+            found[_key(field)] = round(item, about["digits"]) if "digits" in about and item else plain(item)
     return found
-
-
-@functools.lru_cache(maxsize=None)
-def _written(row: Any) -> list[tuple[str, str, Optional[int], bool, bool]]:
-    """Name, key, digits and whether it is sparse and finite, of each field."""
-    given = ((f.name, _key(f), f.metadata) for f in dataclasses.fields(row))
-    return [(name, key, m.get("digits"), "sparse" in m, "finite" in m) for name, key, m in given]
 
 
 def _key(field: dataclasses.Field[Any]) -> str:

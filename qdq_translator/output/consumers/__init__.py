@@ -1,7 +1,8 @@
 """Programs that run a network on a board, one module each, which writes the files that the program reads.
 
-A consumer is a module with `TITLE`, `SOURCES` (its public pages) and `write`, and if they apply `refuse` and `OWN_MODEL = True`: see
-`Consumer`. A new one is a module, a name in `NAMES` and a test.
+A consumer is a module with `TITLE`, `SOURCES` (its public pages) and `write(bundle)`, which writes its files into `bundle.folder` and
+returns the steps for the page. If they apply: `refuse(bundle)`, why it cannot run the network or '', and `OWN_MODEL = True`: it builds
+from the user's own ONNX file. A new one is a module, a name in `NAMES` and a test.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import dataclasses
 import importlib
 import os
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Mapping, Optional
 
 from qdq_translator.core.disk import write_file
 from qdq_translator.core.errors import UsageError
@@ -54,22 +55,8 @@ class Bundle:
         write_file(self.folder / path, text.encode("utf-8", "surrogateescape"), mode)
 
 
-@dataclasses.dataclass(frozen=True)
-class Consumer:
-    """own_model: it builds from the user's own ONNX file. refuse: why it cannot run the network, or ''. write: its files in
-    `bundle.folder`, and the steps for the page."""
-
-    title: str
-    sources: tuple[str, ...]
-    write: Callable[[Bundle], list[str]]
-    refuse: Callable[[Bundle], str]
-    own_model: bool
-
-
-def find(name: str) -> Consumer:
-    """Raises UsageError for a name that is not in `NAMES`."""
+def find(name: str) -> Any:
+    """The module of a consumer. Raises UsageError for a name that is not in `NAMES`."""
     if name not in NAMES:
         raise UsageError(f"There is no consumer '{name}'.", f"Consumers are {', '.join(NAMES)}.")
-    module: Any = importlib.import_module(f"{__name__}.{name}")
-    own_model, refuse = getattr(module, "OWN_MODEL", False), getattr(module, "refuse", lambda bundle: "")
-    return Consumer(module.TITLE, module.SOURCES, module.write, refuse, own_model)
+    return importlib.import_module(f"{__name__}.{name}")
