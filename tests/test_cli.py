@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from qdq_translator.cli import main, main_translate
-from qdq_translator.commands import COMMANDS, translate
+from qdq_translator.commands import COMMANDS
 from qdq_translator.commands.located import EXAMPLE_MODEL
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any, Dict, Literal, Mapping, Optional, Type, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Dict, Literal, Mapping, Type, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Schema = Dict[str, Any]
 
@@ -37,31 +37,30 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     found = {}
-    for field, _ in _fields(type(value)):  # type: ignore[arg-type]
+    for field, key, _ in _fields(type(value)):  # type: ignore[arg-type]
         item, about = getattr(value, field.name), field.metadata
         if "finite" in about and not math.isfinite(item):
             item = None
+        if "digits" in about and item:
+            item = round(item, about["digits"])
         if "sparse" not in about or item not in ("", None, {}):
-            found[_key(field)] = round(item, about["digits"]) if "digits" in about and item else plain(item)
+            found[key] = item if isinstance(item, _SCALARS) else plain(item)
     return found
 
 
-def _key(field: dataclasses.Field[Any]) -> str:
-    return str(field.metadata.get("key", field.name))
+@functools.lru_cache(maxsize=None)
+def _fields(row: Any) -> list[tuple[dataclasses.Field[Any], str, Any]]:
+    """Each field, its key and its annotation."""
+    hints = get_type_hints(row)
+    return [(f, str(f.metadata.get("key", f.name)), hints[f.name]) for f in dataclasses.fields(row)]
 
 
 def read(row: Type[Row], content: Mapping[str, Any]) -> Row:
     """The row that `plain` wrote. Unknown keys are ignored; fields that are missing have their defaults.
 
     Raises TypeError for a missing field without a default: check the content against `schema_of(row)` first."""
-    given = ((field, kind) for field, kind in _fields(row) if _key(field) in content)  # type: ignore[arg-type]
-    return row(**{field.name: _value(kind, content[_key(field)]) for field, kind in given})
-
-
-@functools.lru_cache(maxsize=None)
-def _fields(row: Any) -> list[tuple[dataclasses.Field[Any], Any]]:
-    hints = get_type_hints(row)
-    return [(field, hints[field.name]) for field in dataclasses.fields(row)]
+    given = _fields(row)  # type: ignore[arg-type]
+    return row(**{field.name: _value(kind, content[key]) for field, key, kind in given if key in content})
 
 
 def _value(kind: Any, content: Any) -> Any:
@@ -94,8 +93,8 @@ def schema_of(row: Type[Any]) -> Schema:
     optional = ("later", "sparse")
     return {
         "type": "object",
-        "properties": {_key(f): maybe(_schema(k)) if "finite" in f.metadata else _schema(k) for f, k in fields},
-        "required": [_key(field) for field, _ in fields if not any(field.metadata.get(word) for word in optional)],
+        "properties": {key: maybe(_schema(k)) if "finite" in f.metadata else _schema(k) for f, key, k in fields},
+        "required": [key for field, key, _ in fields if not any(field.metadata.get(word) for word in optional)],
     }
 
 
