@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
+from rich.console import Console
+from rich.markup import escape
+
 from qdq_translator.commands.explain import occurrences, print_log
 from qdq_translator.commands.located import is_explicit, locate
 from qdq_translator.core.errors import UserError
@@ -124,9 +127,6 @@ def _print(options: Options, check: "EngineCheck", log: "Optional[BuildLog]", mo
 
 def draw(check: "EngineCheck", everything: bool) -> None:
     """Print summary and tables, at most 80 columns wide if the terminal's width is unknown."""
-    from rich.console import Console
-    from rich.markup import escape
-
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=80)

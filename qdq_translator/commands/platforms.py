@@ -3,6 +3,8 @@
 import json
 from dataclasses import dataclass
 
+from rich.console import Console
+
 from qdq_translator.core.options import setting
 from qdq_translator.output.report.tables import table_of
 from qdq_translator.targets.platforms import PLATFORMS
@@ -31,8 +33,6 @@ def run(options: Options) -> int:
     if options.json:
         print(json.dumps(rows, indent=2))
         return 0
-    from rich.console import Console
-
     table = table_of("platform", "TensorRT", "cache", "DLA", "note, source")
     for column in table.columns[:-1]:
         column.no_wrap = True

@@ -41,10 +41,6 @@ def _row(keys: str, schema: Schema = TEXT) -> Schema:
     return dict.fromkeys(keys.split(), schema)
 
 
-def _rows(required: Schema, later: Optional[Schema] = None) -> Schema:
-    return _list(_record(required, later))
-
-
 _TEXTS = _list(TEXT)
 _FILE = _record(_row("file sha256"))
 

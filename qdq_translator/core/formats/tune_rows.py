@@ -9,7 +9,6 @@ from typing import Any, Dict, Final, Optional, Tuple
 from qdq_translator.core.formats.report_rows import Source, Texts
 from qdq_translator.core.formats.verify_rows import Account
 
-_LATER: Final = {"later": True}
 _ASKED: Final = {"sparse": True}
 FP16: Final = "all layers in FP16"
 """`why` that point was measured."""

@@ -9,20 +9,9 @@ from typing import Any, Optional, Sequence
 
 from qdq_translator._version import __version__
 from qdq_translator.core.disk import appear_together
+from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.core.formats.files import MODEL_KEY, SET_DIGITS, SET_KEY, TranslationFiles
 from qdq_translator.core.formats.layer_precisions import format_layer_precisions, fp16_layers
-from qdq_translator.core.formats.report_rows import (
-    Applied,
-    CauseSummary,
-    Cost,
-    CutParts,
-    DlaSummary,
-    Report,
-    ScaleCounts,
-    Summary,
-    Verdict,
-    WeightCounts,
-)
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.options import TranslateCommand, effective, preset_flags
 from qdq_translator.core.words import others, percent
@@ -87,11 +76,11 @@ def _write(path: Path, text: str) -> None:
 def summarize(
     source: str,
     translation: Translated,
-    report: Report,
+    report: rows.Report,
     files: TranslationFiles,
     options: TranslateCommand,
-    split: Optional[CutParts] = None,
-) -> Summary:
+    split: Optional[rows.CutParts] = None,
+) -> rows.Summary:
     """The final summary of `translate`, also its `--json` output. source: the model as named on the command line.
     split: the manifest, if a tail was cut off. `failed` names missed thresholds."""
     behind = frozenset(split.tail if split else ())
@@ -101,20 +90,24 @@ def summarize(
         too_long(report.cost, options.fail_over_ms),
     )
     dla = report.dla
-    return Summary(
+    return rows.Summary(
         source=source,
         model=translation.source.file,
         files={key: str(getattr(files, key)) for key in ("model", "config", "cache", "layer_arg", "report")},
         cache_header=translation.cache.header,
         cache_origin=report.cache_version.origin,
-        scales=ScaleCounts(len(report.scales), sum(row.explicit for row in report.scales), len(translation.automatic)),
+        scales=rows.ScaleCounts(
+            len(report.scales), sum(row.explicit for row in report.scales), len(translation.automatic)
+        ),
         coverage=report.coverage,
         fp16_nodes=len(translation.fp16_nodes),
-        weights=WeightCounts(len(report.weights), sum(row.exact for row in report.weights)),
-        root_causes=CauseSummary(report.root_causes.groups, report.root_causes.what_if),
+        weights=rows.WeightCounts(len(report.weights), sum(row.exact for row in report.weights)),
+        root_causes=rows.CauseSummary(report.root_causes.groups, report.root_causes.what_if),
         dla=None
         if dla is None
-        else DlaSummary(gpu_operators(dla.layers), dla.counts, dla.shares, dla.transitions, dla.subgraphs, dla.notes),
+        else rows.DlaSummary(
+            gpu_operators(dla.layers), dla.counts, dla.shares, dla.transitions, dla.subgraphs, dla.notes
+        ),
         cost=report.cost,
         split=split,
         preset=tuple(preset_flags(translation.options)),
@@ -125,18 +118,18 @@ def summarize(
     )
 
 
-def gpu_operators(layers: Sequence[Verdict]) -> dict[str, int]:
+def gpu_operators(layers: Sequence[rows.Verdict]) -> dict[str, int]:
     """ONNX operator -> how many of its layers run on the GPU, in graph order."""
     return dict(Counter(row.op for row in layers if row.verdict == "gpu"))
 
 
-def _rewrites(applied: Sequence[Applied]) -> str:
+def _rewrites(applied: Sequence[rows.Applied]) -> str:
     """'D4 once, D5 3 times', '' if nothing was rewritten."""
     counts = Counter(row.rule for row in applied)
     return ", ".join(f"{rule} {'once' if count == 1 else f'{count} times'}" for rule, count in counts.items())
 
 
-def _too_few_macs(report: Report, options: TranslateCommand) -> str:
+def _too_few_macs(report: rows.Report, options: TranslateCommand) -> str:
     """With a DLA as target only MACs in INT8 on it count."""
     wanted, macs = options.fail_under_int8_macs, report.coverage.macs
     if wanted is None:
@@ -153,7 +146,7 @@ def _too_few_macs(report: Report, options: TranslateCommand) -> str:
     )
 
 
-def too_long(cost: Optional[Cost], wanted: Optional[float]) -> str:
+def too_long(cost: Optional[rows.Cost], wanted: Optional[float]) -> str:
     """Why an estimate exceeds `--fail_over_ms`; '' if it does not."""
     if wanted is None or cost is None:
         return ""
@@ -165,7 +158,7 @@ def too_long(cost: Optional[Cost], wanted: Optional[float]) -> str:
     return f"{cost.milliseconds:.2f} ms on the DLA ({cost.what}), over --fail_over_ms {wanted:g}"
 
 
-def _falls_back(report: Report, options: TranslateCommand, behind: frozenset[str]) -> str:
+def _falls_back(report: rows.Report, options: TranslateCommand, behind: frozenset[str]) -> str:
     """behind: layers that are not for the DLA."""
     if not options.fail_on_gpu_fallback or report.dla is None:
         return ""

@@ -11,47 +11,33 @@ from collections import Counter
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 from qdq_translator._version import __version__
+from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.core.formats.calibration_cache import scale_to_hex
-from qdq_translator.core.formats.report_rows import (
-    CacheVersion,
-    Coverage,
-    DiagnosticRow,
-    Dla,
-    End,
-    LayerParts,
-    LayerPlan,
-    MacParts,
-    NodeRow,
-    Report,
-    Source,
-    TensorScale,
-    WeightParts,
-)
 from qdq_translator.core.options import effective
 from qdq_translator.core.rules import STATED
 from qdq_translator.planning.translation import Translated
 from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION, add_macs, share
 
 
-def make_report(translation: Translated) -> Report:
+def make_report(translation: Translated) -> rows.Report:
     """Everything that is known about a translation."""
     plan, dla = translation.plan, translation.dla
     diagnostics = tuple(translation.diagnostics)
-    return Report(
+    return rows.Report(
         schema_version=3,
         generator=f"qdq-translator {__version__}",
         model=translation.name,
-        source=Source(translation.source.file, translation.source.sha256),
+        source=rows.Source(translation.source.file, translation.source.sha256),
         assumption="every tensor has a scale" if translation.assumed else "",
         target=translation.options.target,
         options=effective(translation.options),
-        cache_version=CacheVersion(translation.hardware.cache_number, translation.hardware.origin),
+        cache_version=rows.CacheVersion(translation.hardware.cache_number, translation.hardware.origin),
         coverage=coverage(plan),
         inputs=_ends(translation, list(translation.graph.inputs)),
         outputs=_ends(translation, list(translation.graph.outputs)),
         root_causes=translation.causes.found,
         plan=_plan(translation),
-        nodes_in_your_model={made: NodeRow(*users) for made, users in translation.users_nodes.items()},
+        nodes_in_your_model={made: rows.NodeRow(*users) for made, users in translation.users_nodes.items()},
         dla=_dla(translation),
         cost=None if translation.costs is None else translation.costs.row(),
         parts=None,
@@ -65,15 +51,15 @@ def make_report(translation: Translated) -> Report:
     )
 
 
-def _scales(translation: Translated) -> tuple[TensorScale, ...]:
+def _scales(translation: Translated) -> tuple[rows.TensorScale, ...]:
     origins = translation.scale_origins
     return tuple(
-        TensorScale(name, scale, scale_to_hex(scale), origins[name].rule in STATED, **vars(origins[name]))
+        rows.TensorScale(name, scale, scale_to_hex(scale), origins[name].rule in STATED, **vars(origins[name]))
         for name, scale in translation.tensor_scales.items()
     )
 
 
-def _dla(translation: Translated) -> Optional[Dla]:
+def _dla(translation: Translated) -> Optional[rows.Dla]:
     dla, costs = translation.dla, translation.costs
     if dla is None or costs is None:
         return None
@@ -95,7 +81,7 @@ def _part(value: Any) -> str:
     return json.dumps(value)
 
 
-def coverage(plan: list[LayerPlan]) -> Coverage:
+def coverage(plan: list[rows.LayerPlan]) -> rows.Coverage:
     """Layers, MACs and weights in INT8, and above it by design, by a limit of the DLA, and avoidably. MACs are None as soon
     as one layer's are unknown, and `unknown_layers` counts those."""
     computing = [layer for layer in plan if layer.precision in (INT8, FP16)]
@@ -109,14 +95,14 @@ def coverage(plan: list[LayerPlan]) -> Coverage:
     unknown = sum(layer.macs is None for layer in computing)
     numbers: dict[str, Any] = {key: len(layers) for key, layers in parts.items()}
     macs: dict[str, Any] = {key: None if unknown else add_macs(layers) for key, layers in parts.items()}
-    return Coverage(
-        LayerParts(**numbers, without_float_data=sum(layer.precision == NO_PRECISION for layer in plan)),
-        MacParts(**macs, unknown_layers=unknown),
-        WeightParts(**{key: sum(layer.weights for layer in layers) for key, layers in parts.items()}),
+    return rows.Coverage(
+        rows.LayerParts(**numbers, without_float_data=sum(layer.precision == NO_PRECISION for layer in plan)),
+        rows.MacParts(**macs, unknown_layers=unknown),
+        rows.WeightParts(**{key: sum(layer.weights for layer in layers) for key, layers in parts.items()}),
     )
 
 
-def _plan(translation: Translated) -> tuple[LayerPlan, ...]:
+def _plan(translation: Translated) -> tuple[rows.LayerPlan, ...]:
     plan, costs = translation.plan, translation.costs
     macs = add_macs(layer for layer in plan if layer.precision != NO_PRECISION)
     weights = sum(layer.weights for layer in plan)
@@ -131,28 +117,23 @@ def _plan(translation: Translated) -> tuple[LayerPlan, ...]:
     )
 
 
-def inferred_by_rule(scales: Sequence[TensorScale]) -> dict[str, int]:
+def inferred_by_rule(scales: Sequence[rows.TensorScale]) -> dict[str, int]:
     """Rule -> number of tensors that have their scale from it; the model's own left out."""
     counts = Counter(row.rule for row in scales if not row.explicit)
     return dict(sorted(counts.items()))
 
 
-def _ends(translation: Translated, names: list[str]) -> tuple[End, ...]:
+def _ends(translation: Translated, names: list[str]) -> tuple[rows.End, ...]:
     """Application code needs these: scale as float and hex, shape and type."""
-    rows = []
+    ends = []
     for name in names:
         scale, shape = translation.tensor_scales.get(name), translation.types.shape(name)
-        rows.append(
-            End(
-                name,
-                None if shape is None else tuple(shape),
-                translation.types.is_float(name),
-                scale,
-                None if scale is None else scale_to_hex(scale),
-                None if scale is None else translation.scales[name].origin.row(),
-            )
-        )
-    return tuple(rows)
+        known = None if shape is None else tuple(shape)
+        exact, origin = None, None
+        if scale is not None:
+            exact, origin = scale_to_hex(scale), translation.scales[name].origin.row()
+        ends.append(rows.End(name, known, translation.types.is_float(name), scale, exact, origin))
+    return tuple(ends)
 
 
 _BADNESS: dict[str, Callable[[Mapping[str, Any]], float]] = {
@@ -168,11 +149,11 @@ _BADNESS: dict[str, Callable[[Mapping[str, Any]], float]] = {
 class Messages:
     """worst: of all diagnostics of one code. count: how many there are."""
 
-    worst: DiagnosticRow
+    worst: rows.DiagnosticRow
     count: int = 1
 
 
-def _badness(item: DiagnosticRow) -> float:
+def _badness(item: rows.DiagnosticRow) -> float:
     measure = _BADNESS.get(item.code.split("-")[-1])
     try:
         return float(measure(item.data)) if measure else 0.0
@@ -180,7 +161,7 @@ def _badness(item: DiagnosticRow) -> float:
         return 0.0
 
 
-def one_a_rule(items: Iterable[DiagnosticRow]) -> list[Messages]:
+def one_a_rule(items: Iterable[rows.DiagnosticRow]) -> list[Messages]:
     """`items`: diagnostics as a report has them. In the order of the first of each code."""
     by_code: dict[str, Messages] = {}
     for item in items:

@@ -22,17 +22,7 @@ from qdq_translator.core.formats.tune_rows import Tuning
 from qdq_translator.core.formats.verify_rows import Account, Audit, AuditedWeight
 from qdq_translator.core.rules import RULES
 from qdq_translator.core.words import amount, clip, counted, decibel, milliseconds, percent, scale, shape, short, size
-from qdq_translator.output.report.changes import (
-    Change,
-    causes_of,
-    changed_layers,
-    changed_scales,
-    compare,
-    compare_engines,
-    first_share,
-    mark_engines,
-    option_rows,
-)
+from qdq_translator.output.report import changes
 from qdq_translator.output.report.data import one_a_rule
 from qdq_translator.output.report.embed import error_along, page_data, ridge, share_noise, shares
 from qdq_translator.output.report.model import KINDS, Layer, Network, dla_rows
@@ -82,7 +72,7 @@ def report_page(
     plots = audit.tensors[: PLOTS[0]], audit.weights[: PLOTS[1]]
     shown = _drawn(network, verify, engines)
     if shown["engines"]:
-        mark_engines(shown["engines"], network)
+        changes.mark_engines(shown["engines"], network)
     return _render(
         "report.html",
         **shown,
@@ -90,10 +80,10 @@ def report_page(
         names=names,
         bars=shares(network),
         on_dla=dla_rows(report, network),
-        causes=causes_of(report),
+        causes=changes.causes_of(report),
         counts=Counter(layer.kind for layer in network.layers),
         messages=one_a_rule(report.diagnostics),
-        options=option_rows(report),
+        options=changes.option_rows(report),
         verify=verify or {},
         audit=audit if given else None,
         plots=plots,
@@ -130,17 +120,20 @@ def comparison_page(
     """Changes from `against` to `report`, as HTML; the network is drawn as in `report`."""
     before, after = Network(against), Network(report)
     shown = _drawn(after, verify, engines)
-    layers, scales = changed_layers(before, after), changed_scales(before, after)
+    layers, scales = changes.changed_layers(before, after), changes.changed_scales(before, after)
     return _render(
         "compare.html",
         **shown,
         report=report,
         against=against,
-        bars=[(old, new, first_share(old), first_share(new)) for old, new in zip(shares(before), shares(after))],
+        bars=[
+            (old, new, changes.first_share(old), changes.first_share(new))
+            for old, new in zip(shares(before), shares(after))
+        ],
         layers=layers,
         scales=scales,
-        comparison=compare(against, report, names),
-        causes=(causes_of(against), causes_of(report)),
+        comparison=changes.compare(against, report, names),
+        causes=(changes.causes_of(against), changes.causes_of(report)),
         with_device=before.on_dla or after.on_dla,
         data={
             **page_data(after, report, shown["engine"], before, shown["old_engine"]),
@@ -162,7 +155,7 @@ def _drawn(network: Network, verify: Optional[dict[str, Any]], engines: Engines)
         "chart": error_along(verify or {}, network),
         "engine": engine,
         "old_engine": old,
-        "engines": compare_engines(old, engine) if old and engine else None,
+        "engines": changes.compare_engines(old, engine) if old and engine else None,
     }
 
 
@@ -180,7 +173,7 @@ def _worth_reading(network: Network) -> list[Layer]:
     return sorted(network.layers, key=lambda x: (order.index(x.kind), -(x.milliseconds or 0.0), -(x.macs or 0)))[:24]
 
 
-def _sides(row: Change, keys: tuple[str, ...]) -> dict[str, Any]:
+def _sides(row: changes.Change, keys: tuple[str, ...]) -> dict[str, Any]:
     """What the script needs of a change."""
     sides = {side: getattr(row, side) for side in ("before", "after")}
     return {**vars(row), **{side: x and {key: getattr(x, key) for key in keys} for side, x in sides.items()}}

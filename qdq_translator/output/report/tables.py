@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
+from typing import Callable, Iterable, Sequence
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 SHOWN = 8
 """Rows of a table without --all."""
@@ -19,19 +21,13 @@ def title(out: Console, text: str) -> None:
     out.print(f"\n[bold]{text}[/bold]")
 
 
-def indented(markup: str) -> Any:
+def indented(markup: str) -> Padding:
     """Markup indented by two columns on all lines."""
-    from rich.padding import Padding
-    from rich.text import Text
-
     return Padding(Text.from_markup(markup, overflow="fold"), (0, 0, 0, 2))
 
 
 def print_pairs(out: Console, rows: Iterable[tuple[str, str]]) -> None:
     """Names and values in plain text, no heading."""
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(show_header=False, box=None, padding=(0, 1, 0, 1), pad_edge=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -42,9 +38,6 @@ def print_pairs(out: Console, rows: Iterable[tuple[str, str]]) -> None:
 
 def table_of(*titles: str, right: tuple[int, ...] = (), ratios: tuple[int, ...] = ()) -> Table:
     """right: columns of numbers. ratios: shares of the width, 0 for a column's own need."""
-    from rich import box
-    from rich.table import Table
-
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, expand=bool(ratios))
     for index, heading in enumerate(titles):
         table.add_column(
@@ -66,8 +59,6 @@ def print_table(
 ) -> None:
     """`table_of` with rows of plain text, not markup; without `everything` the first rows and how many more there are.
     Prints nothing without rows."""
-    from rich.text import Text
-
     table, found = table_of(*titles, right=right, ratios=ratios), list(rows)
     for row in found if everything else found[:SHOWN]:
         table.add_row(*map(Text, row))
@@ -97,8 +88,6 @@ def print_fitted(out: Console, sections: Sequence[Callable[[Console], None]], li
 
 def _lines(out: Console, section: Callable[[Console], None]) -> list[str]:
     """The lines that `section` prints on a terminal like `out`, without blank ones at its end."""
-    from rich.console import Console
-
     own = Console(
         file=io.StringIO(), width=out.width, force_terminal=out.is_terminal, highlight=False, legacy_windows=False
     )

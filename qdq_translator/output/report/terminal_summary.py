@@ -7,17 +7,7 @@ from typing import Iterator, Optional, Sequence, Union
 from rich.console import Console
 from rich.markup import escape
 
-from qdq_translator.core.formats.report_rows import (
-    CauseGroup,
-    Cost,
-    CutParts,
-    DiagnosticRow,
-    Dla,
-    DlaSummary,
-    MacParts,
-    Summary,
-    WhatIf,
-)
+from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.core.words import counted, milliseconds, percent, size
 from qdq_translator.output.report.data import Messages, one_a_rule
 from qdq_translator.output.report.tables import indented, print_pairs, print_table
@@ -26,7 +16,7 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _LABELS = {"dla_int8": "DLA INT8", "dla_fp16": "DLA FP16", "gpu": "GPU"}
 
 
-def print_short(summary: Summary, verbose: bool) -> None:
+def print_short(summary: rows.Summary, verbose: bool) -> None:
     """The summary of one translation."""
     out = Console(highlight=False)
     out.print(f"[bold]{escape(summary.model)}[/bold] -> {escape(summary.files['model'])}", soft_wrap=True)
@@ -39,7 +29,7 @@ def print_short(summary: Summary, verbose: bool) -> None:
         out.print(indented(f"[dim]{hint}qdq-translator report has causes and remedies.[/dim]"))
 
 
-def _rows(summary: Summary) -> Iterator[tuple[str, str]]:
+def _rows(summary: rows.Summary) -> Iterator[tuple[str, str]]:
     scales, layers, macs = summary.scales, summary.coverage.layers, summary.coverage.macs
     inferred = scales.total - scales.explicit
     automatic = f", {scales.automatic} more for TensorRT's own" if scales.automatic else ""
@@ -83,7 +73,7 @@ def _rows(summary: Summary) -> Iterator[tuple[str, str]]:
         yield "shapes", f"set --shapes NAME:DIMS for {', '.join(summary.dynamic_inputs)} to count MACs"
 
 
-def cut_lines(split: Optional[CutParts], not_cut: str = "") -> Iterator[tuple[str, str]]:
+def cut_lines(split: Optional[rows.CutParts], not_cut: str = "") -> Iterator[tuple[str, str]]:
     """The cut tail and the folder of the parts; or why none exist."""
     if split is None:
         if not_cut:
@@ -105,12 +95,12 @@ def cut_lines(split: Optional[CutParts], not_cut: str = "") -> Iterator[tuple[st
     )
 
 
-def print_many(summaries: Sequence[Summary], failures: list[dict[str, str]]) -> None:
+def print_many(summaries: Sequence[rows.Summary], failures: list[dict[str, str]]) -> None:
     """The table below several translations: one row a model, those that failed included."""
     console = Console(highlight=False)
     times = ["ms"] if any(summary.cost for summary in summaries) else []  # estimated on a DLA alone
     titles = ["model", "INT8 layers", "INT8 MACs", *times, "FP16 avoidable", "warnings", "status"]
-    rows: list[tuple[str, ...]] = []
+    lines: list[tuple[str, ...]] = []
     missed = {row["model"] for row in failures}
     for summary in summaries:
         layers, macs = summary.coverage.layers, summary.coverage.macs
@@ -120,15 +110,15 @@ def print_many(summaries: Sequence[Summary], failures: list[dict[str, str]]) -> 
         share = percent(int8_macs, macs.total) if macs.total else "unknown"
         time = [milliseconds(summary.cost.milliseconds if summary.cost else None).replace(" ms", "")] if times else []
         cells = (f"{int8} of {layers.total}", share, *time, str(layers.avoidable), str(warnings))
-        rows.append((summary.model, *cells, "below limit" if summary.source in missed else "done"))
+        lines.append((summary.model, *cells, "below limit" if summary.source in missed else "done"))
     translated = {summary.source for summary in summaries}
     failed = (row["model"] for row in failures if row["model"] not in translated)
-    rows += ((model, *["-"] * (len(titles) - 2), "failed") for model in failed)
+    lines += ((model, *["-"] * (len(titles) - 2), "failed") for model in failed)
     last = len(titles) - 1
-    print_table(console, titles, rows, right=tuple(range(1, last)), ratios=(1, *[0] * last))
+    print_table(console, titles, lines, right=tuple(range(1, last)), ratios=(1, *[0] * last))
 
 
-def verdict(dla: Union[Dla, DlaSummary], cost: Cost) -> Iterator[tuple[str, str]]:
+def verdict(dla: Union[rows.Dla, rows.DlaSummary], cost: rows.Cost) -> Iterator[tuple[str, str]]:
     """The DLA's verdict: devices, times, and transitions between them."""
     for name, label in _LABELS.items():
         share = getattr(dla.shares, name)
@@ -136,7 +126,7 @@ def verdict(dla: Union[Dla, DlaSummary], cost: Cost) -> Iterator[tuple[str, str]
             continue
         parts = [counted(share.layers, "layer"), _share_of(share.macs, share.macs_share)]
         if name == "gpu":
-            ops = dla.gpu_operators.items() if isinstance(dla, DlaSummary) else ()
+            ops = dla.gpu_operators.items() if isinstance(dla, rows.DlaSummary) else ()
             parts += [", ".join(f"{number} {op}" for op, number in ops)] if ops else []
         elif share.milliseconds is not None:
             parts.append(
@@ -156,7 +146,7 @@ def _share_of(macs: Optional[int], share: Optional[float]) -> str:
     return "MACs unknown" if macs is None else f"{percent(share, 1)} of MACs" if share is not None else "no MACs"
 
 
-def _time(cost: Cost, gpu: bool) -> str:
+def _time(cost: rows.Cost, gpu: bool) -> str:
     """The estimate and its coverage; or why there is none."""
     if cost.milliseconds is None:
         return (
@@ -166,13 +156,13 @@ def _time(cost: Cost, gpu: bool) -> str:
     return f"{milliseconds(cost.milliseconds)} on one DLA core ({cost.note}){part}: {cost.what}"
 
 
-def _macs_share(macs: MacParts) -> str:
+def _macs_share(macs: rows.MacParts) -> str:
     if macs.total is None:
         return f"MACs unknown ({counted(macs.unknown_layers, 'layer')} with dynamic shapes)"
     return f"{percent(macs.int8, macs.total)} of MACs"
 
 
-def group_line(group: CauseGroup, total: Optional[int]) -> str:
+def group_line(group: rows.CauseGroup, total: Optional[int]) -> str:
     gain = f" and {percent(group.macs, total)} of MACs" if total and group.macs else ""
     if group.milliseconds:
         gain = f" and {milliseconds(group.milliseconds)}"
@@ -181,7 +171,7 @@ def group_line(group: CauseGroup, total: Optional[int]) -> str:
     return f"{what} without scale: {counted(group.layers, 'layer')}{gain} in FP16; {cure}"
 
 
-def best_line(tried: Sequence[WhatIf], total: Optional[int]) -> str:
+def best_line(tried: Sequence[rows.WhatIf], total: Optional[int]) -> str:
     """All options together if that gives more than one alone, else the best one, with their effect."""
     best = tried[-1] if len(tried[-1].options) > 1 else tried[0]
     share = "" if not total or best.int8_macs is None else f", {percent(best.int8_macs, total)} of MACs"
@@ -194,13 +184,13 @@ def outputs_of(op: str, number: int) -> str:
     return counted(number, op if op == "graph input" else f"{op} output")
 
 
-def print_diagnostics(console: Console, items: Sequence[DiagnosticRow], all_of_them: str) -> None:
+def print_diagnostics(console: Console, items: Sequence[rows.DiagnosticRow], all_of_them: str) -> None:
     """Print one line per rule with its worst case; one each if `all_of_them`, the option that lists them, is ''."""
     for colour, code, text, more in _diagnostics(items, all_of_them):
         console.print(indented(f"[{colour}]{code}[/] {escape(text)}[dim]{escape(more)}[/dim]"))
 
 
-def _diagnostics(items: Sequence[DiagnosticRow], all_of_them: str) -> Iterator[tuple[str, str, str, str]]:
+def _diagnostics(items: Sequence[rows.DiagnosticRow], all_of_them: str) -> Iterator[tuple[str, str, str, str]]:
     """The same as colour, code, text and how many more there are."""
     for group in one_a_rule(items) if all_of_them else map(Messages, items):
         item = group.worst

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Iterator, Optional
 
+from rich.console import Console
+from rich.markup import escape
+
 from qdq_translator.core.formats.tune_rows import FP16, Measured, Tuned, Tuning
 from qdq_translator.core.words import counted, milliseconds, others
 from qdq_translator.output.report.tables import table_of
@@ -154,9 +157,6 @@ def _option(name: str, value: Any) -> str:
 
 def print_outcome(results: Tuning, file: str) -> None:
     """For a terminal, with the command that makes the chosen point again. file: NAME_tune.json."""
-    from rich.console import Console
-    from rich.markup import escape
-
     console, metric, (headings, rows) = Console(highlight=False), results.metric, table(results)
     console.print(
         f"[bold]{escape(results.model.file)}[/bold]: {escape(metric.name)} = {metric.reference:.6g} as given, on "
