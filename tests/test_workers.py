@@ -20,10 +20,10 @@ from qdq_translator.cli import main
 from qdq_translator.core import workers
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.rows import plain
+from qdq_translator.core.options import TuneOptions, VerifyOptions
 from qdq_translator.core.progress import silent
 from qdq_translator.core.workers.local import MOST_DEATHS, Processes
 from qdq_translator.core.workers.work import InProcess, pack, shards, unpack
-from qdq_translator.core.workflow_options import TuneOptions, VerifyOptions
 from qdq_translator.simulate.evaluation import Evaluation, evaluation
 from qdq_translator.simulate.inputs import InputSpec, Samples, load_samples
 from qdq_translator.workflows.translator import translate

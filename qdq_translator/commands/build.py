@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Literal, Optional
 
-from qdq_translator.commands.engine_options import EngineOptions
 from qdq_translator.commands.located import locate, print_next
+from qdq_translator.commands.trtexec import EngineOptions
 from qdq_translator.core.disk import check_place, refuse_overwriting, write_file
 from qdq_translator.core.errors import MissingDependency, UsageError, UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, TranslationFiles

@@ -5,8 +5,8 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any, Dict
 
+from qdq_translator.core.options import DeployOptions
 from qdq_translator.core.words import counted
-from qdq_translator.core.workflow_options import DeployOptions
 from qdq_translator.output.report.model import DEVICES
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ from qdq_translator.core.disk import read_text, refuse_overwriting
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, model_name
-from qdq_translator.core.options import TranslateOptions, in_essential, in_output
+from qdq_translator.core.options import ExplicitOptions, TranslateOptions, in_essential, in_output
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.words import counted
-from qdq_translator.core.workflow_options import ExplicitOptions
 
 if TYPE_CHECKING:
     from qdq_translator.workflows.explicit import Explicit

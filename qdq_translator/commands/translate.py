@@ -161,7 +161,7 @@ def _cut(translation: Any, files: "TranslationFiles", wanted: bool) -> Tuple[Opt
 
 def _measured(model: str, files: "TranslationFiles", options: TranslateCommand) -> Tuple[Metric, List[str]]:
     """The user's metric on the --calibrate data: name, model's value, simulated engine's value; missed thresholds."""
-    from qdq_translator.core.workflow_options import VerifyOptions
+    from qdq_translator.core.options import VerifyOptions
     from qdq_translator.simulate.compare import EXPLICIT, SIMULATED
     from qdq_translator.workflows.verification import verified
 

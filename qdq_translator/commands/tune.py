@@ -11,9 +11,8 @@ from qdq_translator.core.disk import alone, check_place, refuse_overwriting
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles, model_name
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.options import check_count, check_needs_dla
+from qdq_translator.core.options import TuneOptions, check_count, check_needs_dla
 from qdq_translator.core.progress import Progress, progress_bar
-from qdq_translator.core.workflow_options import TuneOptions
 from qdq_translator.simulate.evaluation import evaluation
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from qdq_translator.core.disk import check_place, refuse_overwriting, write_file
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.options import check_count, check_positive
+from qdq_translator.core.options import VerifyOptions, check_count, check_positive
 from qdq_translator.core.progress import progress_bar
-from qdq_translator.core.workflow_options import VerifyOptions
 from qdq_translator.simulate.evaluation import evaluation
 
 Options = VerifyOptions

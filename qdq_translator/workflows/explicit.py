@@ -17,10 +17,9 @@ from qdq_translator.core.errors import ModelError, UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.formats.schemas import EXPLICIT_REPORT, read_json
-from qdq_translator.core.options import TranslateOptions
+from qdq_translator.core.options import ExplicitOptions, TranslateOptions
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.words import counted, listed, others
-from qdq_translator.core.workflow_options import ExplicitOptions
 from qdq_translator.ir.constants import is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import write_graph

@@ -26,9 +26,8 @@ from qdq_translator.core.formats.verify_rows import (
     Verification,
 )
 from qdq_translator.core.hypotheses import BETWEEN, FUSION, GPU_INT8, HYPOTHESES, RANGES, SIGMOID
-from qdq_translator.core.options import words_of
+from qdq_translator.core.options import VerifyOptions, words_of
 from qdq_translator.core.progress import Progress, silent
-from qdq_translator.core.workflow_options import VerifyOptions
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import Source, load_model
 from qdq_translator.ir.operators import SIGMOIDS

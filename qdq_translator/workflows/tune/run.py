@@ -21,11 +21,10 @@ from qdq_translator.core.formats.layer_precisions import is_expressible
 from qdq_translator.core.formats.report_rows import Source
 from qdq_translator.core.formats.rows import plain, read
 from qdq_translator.core.formats.tune_rows import FP16, Cost, Goal, Measured
-from qdq_translator.core.options import TranslateOptions, effective
+from qdq_translator.core.options import TranslateOptions, TuneOptions, effective
 from qdq_translator.core.progress import Progress
 from qdq_translator.core.words import counted
 from qdq_translator.core.workers.work import pack
-from qdq_translator.core.workflow_options import TuneOptions
 from qdq_translator.ir.io import load_model
 from qdq_translator.simulate.account import Account, Candidate, Judge, account
 from qdq_translator.simulate.evaluation import Evaluation
