@@ -66,29 +66,37 @@ def run(options: Options) -> int:
     return 1 if failed else 0
 
 
-def _read(layer_info: str, log: Optional[str]) -> "Tuple[LayerInfo, Optional[BuildLog]]":
-    return read_layer_info(Path(layer_info)), read_log(Path(log)) if log else None
-
-
 def inspect_explicit(
     network: "Explicit", layer_info: str, log_file: Optional[str]
 ) -> "Tuple[EngineCheck, LayerInfo, Optional[BuildLog]]":
     """The engine of `layer_info` against the plan of an explicit network. Raises UserError for an engine of another one."""
+    return _compared(layer_info, log_file, network.report.source.file, network.plan, {})
+
+
+def _compared(
+    layer_info: str, log_file: Optional[str], model: str, plan: Any, precisions: Dict[str, str]
+) -> "Tuple[EngineCheck, LayerInfo, Optional[BuildLog]]":
+    """Raises UserError for the layer information of another model."""
     from qdq_translator.engine.inspector import check_engine
 
-    info, log = _read(layer_info, log_file)
-    return _checked(layer_info, network.report.source.file, check_engine(network.plan, info, log)), info, log
+    info, log = read_layer_info(Path(layer_info)), read_log(Path(log_file)) if log_file else None
+    check = check_engine(plan, info, log, precisions)
+    if not any(verdict.engine_layer for verdict in check.verdicts):
+        raise UserError(
+            f"No layer of {layer_info} has a name of {model}.",
+            "Give the layer information of an engine that was built from this model.",
+        )
+    return check, info, log
 
 
 def inspect(
     files: "TranslationFiles", layer_info: str, log_file: Optional[str]
 ) -> "Tuple[EngineCheck, LayerInfo, Optional[BuildLog]]":
     """The engine of `layer_info` against the plan of a translation. Raises UserError for an engine of another model or device."""
-    from qdq_translator.engine import inspector
+    from qdq_translator.engine.inspector import planned
 
-    info, log = _read(layer_info, log_file)
-    layers = files.read_layer_precisions() if files.layer_arg.exists() else {}
-    check = _checked(layer_info, files.model.name, inspector.check_engine(inspector.planned(files), info, log, layers))
+    precisions = files.read_layer_precisions() if files.layer_arg.exists() else {}
+    check, info, log = _compared(layer_info, log_file, files.model.name, planned(files), precisions)
     made = Remembered.of(files)
     on_dla = any(region.device == "DLA" for region in check.regions) or any(v.device == "DLA" for v in check.verdicts)
     unknown = any(not region.device for region in check.regions)
@@ -103,16 +111,6 @@ def inspect(
             "Build it with the command that 'qdq-translator trtexec' prints, or translate the model with --target gpu.",
         )
     return check, info, log
-
-
-def _checked(layer_info: str, model: str, check: "EngineCheck") -> "EngineCheck":
-    """Raises UserError for the layer information of another model."""
-    if not any(verdict.engine_layer for verdict in check.verdicts):
-        raise UserError(
-            f"No layer of {layer_info} has a name of {model}.",
-            "Give the layer information of an engine that was built from this model.",
-        )
-    return check
 
 
 def _print(options: Options, check: "EngineCheck", log: "Optional[BuildLog]", more: Dict[str, Any]) -> None:

@@ -77,18 +77,16 @@ def _quantize_too(lists: FixLists, call: str) -> list[str]:
 
 
 def _onnxruntime(lists: FixLists) -> list[str]:
-    lines = _quantize_too(lists, "onnxruntime.quantization.quantize_static")
-    return lines + (_assignment("nodes_to_exclude", lists.leave) if lists.leave else [])
+    return _quantize_too(lists, "onnxruntime.quantization.quantize_static") + _assignment(
+        "nodes_to_exclude", lists.leave
+    )
 
 
 def _modelopt(lists: FixLists) -> list[str]:
     lines = _quantize_too(lists, "modelopt.onnx.quantization.quantize")
-    if lists.leave_ops:
-        lines += _assignment("op_types_to_exclude", lists.leave_ops)
-    nodes = [name for name, op in lists.leave.items() if op not in lists.leave_ops]
-    if nodes:
-        lines += _assignment("nodes_to_exclude", (f"^{re.escape(name)}$" for name in nodes))  # it takes patterns
-    return lines
+    nodes = (name for name, op in lists.leave.items() if op not in lists.leave_ops)
+    patterns = _assignment("nodes_to_exclude", (f"^{re.escape(name)}$" for name in nodes))
+    return [*lines, *_assignment("op_types_to_exclude", lists.leave_ops), *patterns]
 
 
 def _modules(names: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -122,14 +120,12 @@ def _modelopt_torch(lists: FixLists) -> list[str]:
 def _pytorch_quantization(lists: FixLists) -> list[str]:
     too, loose = _modules(lists.tensors)
     leave, _ = _modules(lists.leave)
-    lines = ["# modules of the network (names as in model.named_modules())"]
-    if too:
-        lines.append("# quantize these too: a quant_nn.TensorQuantizer on the output of each")
-        lines += _assignment("quantize", too)
-    if leave:
-        lines.append("# leave these out: disable() the TensorQuantizers below each")
-        lines += _assignment("leave_out", leave)
-    return [*lines, *_loose(loose)]
+    return [
+        "# modules of the network (names as in model.named_modules())",
+        *_assignment("quantize", too, "# quantize these too: a quant_nn.TensorQuantizer on the output of each"),
+        *_assignment("leave_out", leave, "# leave these out: disable() the TensorQuantizers below each"),
+        *_loose(loose),
+    ]
 
 
 def _loose(names: Iterable[str]) -> list[str]:
@@ -141,8 +137,10 @@ def _in_comment(name: str) -> str:
     return name if name.isprintable() else repr(name)
 
 
-def _assignment(name: str, values: Iterable[str]) -> list[str]:
-    return [f"{name} = [", *(f"    {value!r}," for value in values), "]"]
+def _assignment(name: str, values: Iterable[str], *comment: str) -> list[str]:
+    """Nothing without values."""
+    rows = [f"    {value!r}," for value in values]
+    return [*comment, f"{name} = [", *rows, "]"] if rows else []
 
 
 _WRITERS: dict[str, Callable[[FixLists], list[str]]] = {
