@@ -128,8 +128,6 @@ def test_read_file(tmp_path: Path) -> None:
             read_file(Path(place))
 
 
-
-
 def test_outputs_never_overwrite_inputs(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     (tmp_path / "link").symlink_to("a")

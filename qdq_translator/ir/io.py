@@ -237,15 +237,17 @@ class _DataFiles:
 
         try:
             given = self._given[place] = self._given.get(place, 0) + needed
-            file = OpenFile(place)
-            if given > _SHARED * file.status.st_size:
-                raise ModelError(
-                    f"External data of {who} overlap those of many other tensors.", "Export the model again."
-                )
-            if offset + needed > file.status.st_size:
-                raise EOFError
-            data = np.empty(needed, np.uint8).data
-            file.read_into(data, offset)
+            with open_file(place) as file:
+                if given > _SHARED * size_of(file):
+                    raise ModelError(
+                        f"External data of {who} overlap those of many other tensors.", "Export the model again."
+                    )
+                if offset + needed > size_of(file):
+                    raise EOFError
+                data = np.empty(needed, np.uint8).data
+                file.seek(offset)
+                if file.readinto(data) < needed:
+                    raise EOFError
         except EOFError as error:
             raise ModelError(f"External data '{location}' ends inside {who}.", "Copy it again.") from error
         except OSError as error:
