@@ -717,12 +717,12 @@ def bodies(attributes: Iterable[AttributeProto]) -> Iterator[GraphProto]:
     for attribute in attributes:
         if attribute.type == AttributeProto.GRAPH:
             yield attribute.g
-        else:
+        elif attribute.type == AttributeProto.GRAPHS:
             yield from attribute.graphs
 
 
 def every_node(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """Each node, followed by those of its bodies."""
+    """These nodes, and those of their bodies."""
     for node in nodes:
         yield node
         for body in bodies(node.attribute):
@@ -731,5 +731,7 @@ def every_node(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 
 def every_body(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
     """The bodies of these nodes, and those inside them."""
-    for node in every_node(nodes):
-        yield from bodies(node.attribute)
+    for node in nodes:
+        for body in bodies(node.attribute):
+            yield body
+            yield from every_body(body.node)

@@ -170,13 +170,14 @@ def _texts(model: onnx.ModelProto) -> list[Union[str, bytes]]:
     found.extend(entry.domain for entry in model.opset_import)
     for function in model.functions:
         found.extend((function.name, function.domain, *function.input, *function.output))
-    for node in every_node(_nodes(model)):
+    inner = [*every_body(_nodes(model))]
+    for node in (*_nodes(model), *(node for body in inner for node in body.node)):
         found.extend((node.name, node.op_type, node.domain, node.doc_string))
         found.extend(node.input)
         found.extend(node.output)
         of_metadata(node)
         found.extend([attribute.name for attribute in node.attribute])
-    for graph in (model.graph, *every_body(_nodes(model))):
+    for graph in (model.graph, *inner):
         found.extend((graph.name, graph.doc_string))
         for value in (*graph.input, *graph.output, *graph.value_info):
             found.extend((value.name, value.doc_string))

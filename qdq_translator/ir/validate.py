@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Iterable, Optional
+from typing import Dict, Iterable, NamedTuple, Optional, Set, Tuple
 
 from onnx import TensorProto, defs, numpy_helper
 
@@ -54,84 +54,75 @@ def validate(graph: Graph) -> None:
         if not any(node.outputs):
             raise ModelError(f"Node {node.label} ({node.op_type}) has no output.", _MEND)
         if not node.domain or (node.domain, node.op_type) in _AS_IN_ONNX:
-            _check_node(node, _schema(node.op_type, graph.opset()))
-
-
-@functools.lru_cache(maxsize=None)
-def _schema(op_type: str, opset: int) -> Optional[defs.OpSchema]:
-    try:
-        return defs.get_schema(op_type, opset, "")
-    except defs.SchemaError:
-        return None
-
-
-def _check_node(node: Node, schema: Optional[defs.OpSchema]) -> None:
-    who = f"Node {node.label} ({node.op_type})"
-    for key, attribute in node.attributes.items():
-        if attribute.type == attribute.TENSOR:
-            _check_tensor(attribute.t, f"Attribute {key} of node {node.label}")
-    # an opset that lacks the operator is no reason to accept what no version takes
-    versions = [schema] if schema is not None else _histories().get(node.op_type, [])
-    if versions:
-        least, most = min(v.min_input for v in versions), max(v.max_input for v in versions)
-        if not least <= len(node.inputs) <= most:
-            what = f"{who} has {len(node.inputs)} inputs, and ONNX requires {least} to {most}."
-            raise ModelError(what, _MEND)
-    stated = {} if schema is None else _attributes(schema.name, schema.since_version)
-    for key, (_, required) in stated.items():
-        if required and key not in node.attributes:
-            raise ModelError(f"{who} lacks its attribute '{key}'.", _MEND)
-    for key, attribute in node.attributes.items():
-        kinds = {stated[key][0]} if key in stated else _ever(node.op_type).get(key)
-        if kinds and attribute.type not in kinds:
-            raise ModelError(f"{who} has the wrong type in its attribute '{key}'.", _MEND)
-    for index in () if schema is None else _needed(schema.name, schema.since_version):
-        if not node.input(index):
-            raise ModelError(f"{who} lacks its input {index + 1}.", _MEND)
-    # as many as any version has: exporters mix versions, as with a BatchNormalization that was trained
-    if schema is None or len(node.outputs) > schema.max_output:
-        most = max((v.max_output for v in _histories().get(node.op_type, ())), default=len(node.outputs))
-        if len(node.outputs) > most:
-            raise ModelError(f"{who} has {len(node.outputs)} outputs, and ONNX allows {most}.", _MEND)
+            _check_node(node, _operator(node.op_type, graph.opset()))
 
 
 _EXPORTED_WITHOUT = ("Resize",)
 """Exporters leave out its region of interest in opsets 11 and 12, which do not allow it, and everybody reads that."""
 
 
-@functools.lru_cache(maxsize=None)
-def _needed(op_type: str, since: int) -> tuple[int, ...]:
-    """Which inputs may not be left out."""
-    schema = defs.get_schema(op_type, since, "")
-    single = defs.OpSchema.FormalParameterOption.Single
-    needed = tuple(i for i, parameter in enumerate(schema.inputs) if parameter.option == single)
-    return needed[:1] if op_type in _EXPORTED_WITHOUT else needed
+class _Operator(NamedTuple):
+    """What ONNX says of an operator in an opset. Exporters mix versions, so outputs, types of attributes, and inputs in an opset that
+    lacks it are those of any version. inputs: least and most; needed: those that may not be left out; types: by attribute."""
+
+    inputs: Tuple[float, float]
+    needed: Tuple[int, ...]
+    outputs: float
+    required: Tuple[str, ...]
+    types: Dict[str, Set[int]]
 
 
 @functools.lru_cache(maxsize=None)
-def _ever(op_type: str) -> dict[str, set[int]]:
-    """The types that the operator's attributes have had in any version: exporters mix versions."""
-    found: dict[str, set[int]] = {}
-    for schema in _histories().get(op_type, ()):
-        for key, (kind, _) in _attributes(op_type, schema.since_version).items():
-            found.setdefault(key, set()).add(kind)
-    return found
+def _operator(op_type: str, opset: int) -> _Operator:
+    """Nothing is known of a plugin, and nothing is required."""
+    history, version = [], _MOST_OPSET
+    while version:
+        try:
+            history.append(defs.get_schema(op_type, version, ""))
+        except defs.SchemaError:
+            break
+        version = history[-1].since_version - 1
+    schema = next((one for one in history if one.since_version <= opset), None)
+    types: Dict[str, Set[int]] = {}
+    for one in history:
+        for name, attribute in one.attributes.items():
+            types.setdefault(name, set()).add(int(attribute.type.value))  # type: ignore[attr-defined]
+    versions, own = history if schema is None else [schema], {}
+    needed: Tuple[int, ...] = ()
+    if schema is not None:
+        single, own = defs.OpSchema.FormalParameterOption.Single, schema.attributes
+        needed = tuple(i for i, parameter in enumerate(schema.inputs) if parameter.option == single)
+        types.update((name, {int(a.type.value)}) for name, a in own.items())  # type: ignore[attr-defined]
+    return _Operator(
+        (min((v.min_input for v in versions), default=0), max((v.max_input for v in versions), default=math.inf)),
+        needed[:1] if op_type in _EXPORTED_WITHOUT else needed,
+        max((v.max_output for v in history), default=math.inf),
+        tuple(name for name, attribute in own.items() if attribute.required),
+        types,
+    )
 
 
-@functools.lru_cache(maxsize=None)
-def _histories() -> dict[str, list[defs.OpSchema]]:
-    found: dict[str, list[defs.OpSchema]] = {}
-    for schema in defs.get_all_schemas_with_history():
-        if not schema.domain:
-            found.setdefault(schema.name, []).append(schema)
-    return found
-
-
-@functools.lru_cache(maxsize=None)
-def _attributes(op_type: str, since: int) -> dict[str, tuple[int, bool]]:
-    """Attribute -> its type, and whether it is required."""
-    attributes = defs.get_schema(op_type, since, "").attributes
-    return {name: (int(a.type.value), a.required) for name, a in attributes.items()}  # type: ignore[attr-defined]
+def _check_node(node: Node, known: _Operator) -> None:
+    who = f"Node {node.label} ({node.op_type})"
+    for key, attribute in node.attributes.items():
+        if attribute.type == attribute.TENSOR:
+            _check_tensor(attribute.t, f"Attribute {key} of node {node.label}")
+    least, most = known.inputs
+    if not least <= len(node.inputs) <= most:
+        what = f"{who} has {len(node.inputs)} inputs, and ONNX requires {least} to {most}."
+        raise ModelError(what, _MEND)
+    for key in known.required:
+        if key not in node.attributes:
+            raise ModelError(f"{who} lacks its attribute '{key}'.", _MEND)
+    for key, attribute in node.attributes.items():
+        if attribute.type not in known.types.get(key, (attribute.type,)):
+            raise ModelError(f"{who} has the wrong type in its attribute '{key}'.", _MEND)
+    for index in known.needed:
+        if not node.input(index):
+            raise ModelError(f"{who} lacks its input {index + 1}.", _MEND)
+    most = known.outputs
+    if len(node.outputs) > most:
+        raise ModelError(f"{who} has {len(node.outputs)} outputs, and ONNX allows {most}.", _MEND)
 
 
 def stored_bytes(tensor: TensorProto, what: str) -> Optional[int]:
