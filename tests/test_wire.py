@@ -213,7 +213,7 @@ def test_what_is_made_again_is_what_is_kept(external: Path, tmp_path: Path, monk
     monkeypatch.setattr(weights, "MADE_LATER", 0)
     assert files(external, tmp_path / "again") == usual
     monkeypatch.setattr(qparams, "_AT_ONCE", 1000)
-    assert files(external, tmp_path / "row by row") == usual
+    assert files(external, tmp_path / "block by block") == usual
     translation = translate(external)
     made = [t for t in translation.graph.initializers.values() if isinstance(t, Weight) and callable(t.values)]
     assert len(made) == 3
@@ -258,7 +258,7 @@ def wide_weights() -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("external", [False, True])
-def test_weights_by_rows_and_as_a_whole_are_the_same(
+def test_weights_in_blocks_and_as_a_whole_are_the_same(
     external: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "m.onnx"
@@ -267,16 +267,16 @@ def test_weights_by_rows_and_as_a_whole_are_the_same(
     assert {row.exact for row in rows} == {True, False} and any(row.saturated for row in rows)
     assert any(0 < row.full_channels < row.channels for row in rows)
     monkeypatch.setattr(qparams, "_AT_ONCE", 1000)
-    assert files(path, tmp_path / "row by row") == usual
+    assert files(path, tmp_path / "block by block") == usual
     monkeypatch.setattr(qparams, "_AT_ONCE", 2**62)
     assert files(path, tmp_path / "as a whole") == usual
 
 
 def test_a_single_value_can_be_changed() -> None:
     here = np.array(3, np.float32)
-    for values in (here, lambda rows: here):
+    for values in (here, lambda: here):
         half = Weight("w", onnx.TensorProto.FLOAT, (), values).remade("h", lambda whole: whole / np.float32(2))
-        assert half.array().tolist() == 1.5 and b"".join(half.raw()) == np.float32(1.5).tobytes()
+        assert half.array().tolist() == 1.5 and bytes(half.raw()) == np.float32(1.5).tobytes()
 
 
 def test_a_weight_without_channels_is_refused_with_a_scale_for_each() -> None:

@@ -298,7 +298,7 @@ def write_graph(
         for tensor, head in zip(tensors, heads):
             file.write(head)
             if isinstance(tensor, Weight):
-                file.writelines(tensor.raw())
+                file.write(tensor.raw())
     if seal is not None:
         with open(path, "r+b") as written:
             written.write(front(seal()))
@@ -337,6 +337,6 @@ def _write_data(tensors: list[Initializer], path: Path, location: str) -> list[I
             pointer.data_location = TensorProto.EXTERNAL
             for key, value in (("location", location), ("offset", file.tell()), ("length", length)):
                 pointer.external_data.add(key=key, value=str(value))
-            file.writelines(tensor.raw() if isinstance(tensor, Weight) else [tensor.raw_data])
+            file.write(tensor.raw() if isinstance(tensor, Weight) else tensor.raw_data)
             pointers.append(pointer)
     return pointers

@@ -49,13 +49,6 @@ class QuantParams:
     def code_range(self) -> tuple[int, int]:
         return RANGES[self.dtype]
 
-    def of(self, rows: slice) -> QuantParams:
-        """For some rows of a tensor's first axis."""
-        if self.axis != 0 or not self.scale.ndim:
-            return self
-        zero_point = self.zero_point[rows] if self.zero_point.ndim else self.zero_point
-        return QuantParams(self.scale[rows], zero_point, self.dtype, 0, self.real)
-
     def same_grid(self, other: QuantParams) -> bool:
         """Equal scales and zero points, bit for bit."""
         return (

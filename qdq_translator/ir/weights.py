@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 import zlib
-from typing import Callable, Iterator, Optional, Sequence, Tuple, Union
+from typing import Callable, Optional, Sequence, Union
 
 import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
 from qdq_translator.core.errors import ModelError
-from qdq_translator.ir.qparams import row_blocks
 
 ELEMENTS: dict[int, np.dtype] = {
     TensorProto.FLOAT: np.dtype("<f4"),
@@ -33,25 +32,19 @@ ELEMENTS: dict[int, np.dtype] = {
 """ONNX's element types whose raw data are NumPy's, byte for byte."""
 MADE_LATER = 2**14
 """Elements from which on an array is not worth its memory, if it can be made again."""
-ALL = slice(None)
-Maker = Callable[[slice], np.ndarray]
-"""Makes some rows of an array anew, a slice of the first axis or `ALL`."""
-Change = Callable[[np.ndarray, slice], np.ndarray]
-"""Makes some rows of an array of the same rows of another, and is told which ones they are."""
+Maker = Callable[[], np.ndarray]
+Change = Callable[[np.ndarray], np.ndarray]
 _TYPES = {dtype: kind for kind, dtype in ELEMENTS.items()}
 
 
 class Weight:
     """An initializer, with the fields of a TensorProto that passes ask for. `values`: an array, which must not be written to
-    from now on, or a function that makes the rows asked for. by_rows: making some rows costs no more than their share."""
+    from now on, or a function that makes it on every access."""
 
-    __slots__ = ("_checksum", "by_rows", "data_type", "dims", "name", "values")
+    __slots__ = ("_checksum", "data_type", "dims", "name", "values")
 
-    def __init__(
-        self, name: str, data_type: int, dims: Sequence[int], values: Union[np.ndarray, Maker], by_rows: bool = True
-    ) -> None:
+    def __init__(self, name: str, data_type: int, dims: Sequence[int], values: Union[np.ndarray, Maker]) -> None:
         self.name, self.data_type, self.dims, self.values = name, data_type, dims, values
-        self.by_rows = by_rows
         self._checksum: Optional[int] = None
         if isinstance(values, np.ndarray):
             values.setflags(write=False)
@@ -62,82 +55,42 @@ class Weight:
 
     def array(self) -> np.ndarray:
         """The values. Do not write to them."""
-        values = self.values
-        if not callable(values):
-            return values
-        blocks = [*row_blocks(self.dims)] if self.by_rows else [ALL]
-        if len(blocks) == 1:
-            return values(ALL)
-        made = np.empty(tuple(self.dims), self.dtype)
-        for rows in blocks:
-            made[rows] = values(rows)
-        return made
+        return self.values() if callable(self.values) else self.values
 
-    def part(self, rows: slice) -> np.ndarray:
-        """The same for some rows of the first axis."""
-        values = self.values
-        return values(rows) if callable(values) else _some(values, rows)
-
-    def parts(self) -> Iterator[Tuple[slice, np.ndarray]]:
-        """Row slices with their values: a few rows at a time, or all if computed together."""
-        for rows in row_blocks(self.dims) if self.by_rows else (ALL,):
-            yield rows, self.part(rows)
-
-    def raw(self) -> Iterator[memoryview]:
-        """The values as ONNX's `raw_data`, part by part: flat bytes, little-endian. Reading all of them computes the checksum
-        too."""
-        checksum = 0
-        for _, part in self.parts():
-            data = np.ascontiguousarray(part, self.dtype).reshape(-1).view(np.uint8).data
-            if self._checksum is None:
-                checksum = zlib.crc32(data, checksum)
-            yield data
+    def raw(self) -> memoryview:
+        """The values as ONNX's `raw_data`: flat bytes, little-endian."""
+        data = np.ascontiguousarray(self.array(), self.dtype).reshape(-1).view(np.uint8).data
         if self._checksum is None:
-            self._checksum = checksum
+            self._checksum = zlib.crc32(data)
+        return data
 
     def checksum(self) -> int:
         """CRC-32 of the raw data, computed once."""
         if self._checksum is None:
-            for _ in self.raw():
-                pass
+            self.raw()
         assert self._checksum is not None
         return self._checksum
 
     def ByteSize(self) -> int:
         return math.prod(self.dims) * self.dtype.itemsize
 
-    def changed(self, name: str, data_type: int, change: Change) -> Weight:
-        """The result of `change` for some rows, of the same shape; computed on demand."""
-        return Weight(name, data_type, self.dims, lambda rows: change(self.part(rows), rows), self.by_rows)
-
-    def remade(
-        self, name: str, change: Callable[[np.ndarray], np.ndarray], dims: Optional[Sequence[int]] = None
-    ) -> Weight:
-        """The result of `change` for all rows, of the same type; computed on demand if these values are. dims: its shape; None if
-        `change` only moves values."""
+    def remade(self, name: str, change: Change, dims: Optional[Sequence[int]] = None) -> Weight:
+        """The result of `change`, of the same type; computed on demand if these values are. dims: its shape; None if `change`
+        only moves values."""
         if not callable(self.values):
             made = np.asarray(change(self.values), order="C")
             return Weight(name, self.data_type, made.shape, made)
         if dims is None:
             dims = change(np.broadcast_to(np.int8(0), tuple(self.dims))).shape
-
-        def some(rows: slice) -> np.ndarray:
-            return _some(np.asarray(change(self.array()), order="C"), rows)
-
-        return Weight(name, self.data_type, dims, some, by_rows=False)
+        return Weight(name, self.data_type, dims, lambda: change(self.array()))
 
     def copy(self) -> Weight:
         """With the same values, to be renamed."""
-        return Weight(self.name, self.data_type, self.dims, self.values, self.by_rows)
+        return Weight(self.name, self.data_type, self.dims, self.values)
 
     def header(self) -> TensorProto:
         """The tensor without its values."""
         return TensorProto(name=self.name, data_type=self.data_type, dims=self.dims)
-
-
-def _some(values: np.ndarray, rows: slice) -> np.ndarray:
-    """Rows of the first axis; all of a single value, which has none."""
-    return values if rows == ALL else values[rows]
 
 
 Initializer = Union[TensorProto, Weight]
@@ -152,11 +105,11 @@ def weight_of(name: str, values: np.ndarray) -> Initializer:
 
 
 def made_weight(name: str, dtype: np.dtype, source: Weight, change: Change) -> Initializer:
-    """The result of `change` for some rows, of that type and the same shape: computed at once if small, else on demand."""
+    """The result of `change`, of that type and the same shape: computed at once if small, else on demand."""
     data_type = _TYPES.get(dtype)
     if data_type is None or math.prod(source.dims) < MADE_LATER:
-        return weight_of(name, change(source.array(), ALL))
-    return source.changed(name, data_type, change)
+        return weight_of(name, change(source.array()))
+    return Weight(name, data_type, source.dims, lambda: change(source.array()))
 
 
 def as_weight(tensor: Initializer) -> Optional[Weight]:
@@ -187,7 +140,7 @@ def to_message(tensor: Initializer) -> TensorProto:
     if not isinstance(tensor, Weight):
         return tensor
     message = tensor.header()
-    message.raw_data = b"".join(tensor.raw())
+    message.raw_data = bytes(tensor.raw())
     return message
 
 

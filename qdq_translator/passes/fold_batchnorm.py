@@ -20,7 +20,7 @@ import numpy as np
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import WEIGHTED, coefficients, epsilon, is_non_negative, output_channels
-from qdq_translator.ir.weights import Weight, as_weight
+from qdq_translator.ir.weights import as_weight
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import ScaleTable
 
@@ -52,12 +52,6 @@ def _read(graph: Graph, norm: Node) -> Optional[_Affine]:
     return gamma / np.sqrt(spread), mean, beta
 
 
-def _multiplied(weight: Weight, name: str, layout: operators.OutputChannels, factor: np.ndarray) -> Weight:
-    if not callable(weight.values) or layout.axis:
-        return weight.remade(name, lambda values: layout.times(values, factor), weight.dims)
-    return weight.changed(name, weight.data_type, lambda values, rows: layout.times(values, factor[rows]))
-
-
 def _fold(network: Network, first: Node, norm: Node, does: _Affine) -> None:
     graph, between = network.graph, first.outputs[0]
     if graph.only_consumer(between) is not norm or between in network.scales.observed:
@@ -85,7 +79,7 @@ def _fold(network: Network, first: Node, norm: Node, does: _Affine) -> None:
     new_bias = (old_bias - mean) * factor + beta
     old = first.inputs[1]
     new = old if graph.only_consumer(old) else graph.unique_name(f"{old}_{first.name or between}")
-    graph.set_initializer(new, _multiplied(weight, new, layout, factor))
+    graph.set_initializer(new, weight.remade(new, lambda values: layout.times(values, factor), weight.dims))
     if new != old:
         graph.set_input(first, 1, new)
     bias_name = first.input(2)

@@ -116,13 +116,10 @@ class _Tally:
 
 
 def _tally(case: _Case, tensor: Initializer, codes: Weight) -> _Tally:
-    """Compares some channels at a time if they are the weight's rows."""
-    tally = _Tally()
-    if not isinstance(tensor, Weight) or case.channels is None or case.channels.axis:
-        tally.add(case.rows(to_array(tensor)), case.rows(codes.array()))
-        return tally
-    for rows in row_blocks(case.dims):
-        tally.add(case.rows(tensor.part(rows)), case.rows(codes.part(rows)))
+    """Compares some channels at a time."""
+    tally, values, trained = _Tally(), case.rows(to_array(tensor)), case.rows(codes.array())
+    for rows in row_blocks(values.shape):
+        tally.add(values[rows], trained[rows])
     return tally
 
 

@@ -187,7 +187,7 @@ class Bakery:
         dtype = self._real_type(node)
         if codes is None or found.dtype != np.int8:
             return weight_of(self.item.name, dequantize(found, plain, dtype))
-        return made_weight(codes.name, dtype, codes, lambda part, rows: dequantize(part, plain.of(rows), dtype))
+        return made_weight(codes.name, dtype, codes, lambda values: dequantize(values, plain, dtype))
 
     def _parameters(self, node: Node, data: np.ndarray) -> QuantParams:
         params = read_parameters(self.graph, self.constants, node, self.missing, self.item.params.dtype)
