@@ -250,7 +250,7 @@ def _in_numpy(node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.nda
         if op == "Reshape" and len(inputs) > 1 and inputs[1] is not None:
             return data.reshape(operators.reshaped(node, data.shape, [int(d) for d in inputs[1]]))
         if op == "ScatterND" and inputs[1] is not None:
-            if not operators.replaces(node):
+            if operators.reduction(node) != "none":
                 raise ValueError("the reference implementation adds up element by element")
             result = data.copy()
             result[tuple(np.moveaxis(inputs[1], -1, 0))] = inputs[2]

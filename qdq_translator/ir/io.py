@@ -12,7 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper
 
-from qdq_translator.core.disk import file_digest, open_file, size_of
+from qdq_translator.core.disk import open_file, size_of
 from qdq_translator.core.errors import ModelError
 from qdq_translator.ir.graph import Graph, every_body, every_node
 from qdq_translator.ir.validate import stored_bytes
@@ -100,11 +100,6 @@ def open_graph(path: Path) -> tuple[Graph, Source]:
     """The same as a graph."""
     opened = open_model(path)
     return opened.graph(), opened.source
-
-
-def source_of(path: Path, external: bool) -> Source:
-    """Of a file that is not read into memory. external: whether its weights are in another one."""
-    return Source(path.name, file_digest(path), external)
 
 
 def _read(path: Path) -> memoryview:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Callable, Generic, Iterable, Iterator, Optional, Sequence, TypeVar, Union
+from typing import Any, Callable, Generic, Iterable, Iterator, Optional, Sequence, TypeVar, Union
 
 import numpy as np
 
 from qdq_translator.ir.graph import Graph, Item, Node
 
 Size = TypeVar("Size")
+Found = TypeVar("Found")
 LookUp = Callable[[str], Optional[np.ndarray]]
 
 # ---------------------------------------------------------------- named sets
@@ -53,6 +54,29 @@ def parameter(node: Node, key: str, index: int, constant: LookUp) -> Optional[np
     if given is not None:
         return np.asarray(given)
     return constant(node.input(index)) if node.input(index) else None
+
+
+def _attribute(key: str, default: object, kind: Callable[[Any], Found]) -> Callable[[Node], Found]:
+    """The reader of an attribute that has this default in every opset."""
+    return lambda node: kind(node.get(key, default))
+
+
+cast_type = _attribute("to", 0, int)
+"""ONNX element type that a Cast makes."""
+keeps_dimensions = _attribute("keepdims", 1, bool)
+"""Of a reduction: the reduced axes stay, with a size of 1."""
+epsilon = _attribute("epsilon", 1e-5, float)
+block_size = _attribute("blocksize", 0, int)
+groups = _attribute("group", 1, int)
+truncates = _attribute("fmod", 0, bool)
+"""A Mod whose result has the sign of the dividend."""
+reduction = _attribute("reduction", "none", str)
+"""How a ScatterND joins several updates of one place; with 'none' any may win."""
+counts_padding = _attribute("count_include_pad", 0, bool)
+"""An AveragePool whose average is over its padding too."""
+output_padding = _attribute("output_padding", (), list)
+states_output_shape = _attribute("output_shape", (), bool)
+"""A ConvTranspose that gives the shape of its output and not its padding."""
 
 
 def is_given(node: Node, key: str, index: int) -> bool:
@@ -197,11 +221,6 @@ def coefficients(node: Node) -> tuple[float, float]:
     return float(node.get("alpha", alpha)), float(node.get("beta", beta))
 
 
-def keeps_dimensions(node: Node) -> bool:
-    """Of a reduction: the reduced axes stay, with a size of 1."""
-    return bool(node.get("keepdims", 1))
-
-
 def exponential_linear(node: Node) -> tuple[float, float]:
     """Of an Elu, Celu or Selu: the factor of the whole, and that of `exp(x) - 1` within it."""
     gain, alpha = (1.0507009873554804934193349852946, 1.6732632423543772848170429916717)
@@ -213,11 +232,6 @@ def exponential_linear(node: Node) -> tuple[float, float]:
 def is_exact_gelu(node: Node) -> bool:
     """By the error function, not by an approximation with Tanh."""
     return node.is_op("Gelu") and node.get("approximate", "none") == "none"
-
-
-def epsilon(node: Node) -> float:
-    """Of a normalization."""
-    return float(node.get("epsilon", 1e-5))
 
 
 def scale_layer(node: Node, array: Callable[[str], Optional[np.ndarray]]) -> Optional[tuple[np.ndarray, np.ndarray]]:
@@ -234,26 +248,6 @@ def permutation(node: Node) -> Optional[list[int]]:
     """Transpose order; None if it reverses the axes."""
     given = node.get("perm")
     return [int(a) for a in given] if given else None
-
-
-def replaces(node: Node) -> bool:
-    """True for a ScatterND that overwrites with its updates; of several for one place any may win."""
-    return bool(node.get("reduction", "none") == "none")
-
-
-def truncates(node: Node) -> bool:
-    """A Mod whose result has the sign of the dividend."""
-    return bool(node.get("fmod", 0))
-
-
-def cast_type(node: Node) -> int:
-    """ONNX element type that a Cast makes."""
-    return int(node.get("to", 0))
-
-
-def block_size(node: Node) -> int:
-    """Of DepthToSpace and SpaceToDepth."""
-    return int(node.get("blocksize", 0))
 
 
 def reshaped(node: Node, sizes: Sequence[Size], wanted: Iterable[int]) -> list[Union[Size, int]]:
@@ -318,25 +312,6 @@ def window(node: Node, weight: Optional[Sequence[int]] = None) -> Optional[Windo
         "" if auto == "NOTSET" else auto,
         bool(node.get("ceil_mode", 0)),
     )
-
-
-def counts_padding(node: Node) -> bool:
-    """True for an AveragePool whose average is over its padding too."""
-    return bool(node.get("count_include_pad", 0))
-
-
-def output_padding(node: Node) -> list[int]:
-    """Of a ConvTranspose; [] for none."""
-    return [int(v) for v in node.get("output_padding", ())]
-
-
-def states_output_shape(node: Node) -> bool:
-    """True for a ConvTranspose that gives the shape of its output and not its padding."""
-    return bool(node.get("output_shape"))
-
-
-def groups(node: Node) -> int:
-    return int(node.get("group", 1))
 
 
 def transposed(node: Node, index: int) -> bool:

@@ -15,12 +15,12 @@ from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, T
 import onnx
 
 from qdq_translator._version import __version__
-from qdq_translator.core.disk import appear_together, write_file, write_json
+from qdq_translator.core.disk import appear_together, file_digest, write_file, write_json
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import SPLIT_SUFFIX, TranslationFiles, model_name
 from qdq_translator.core.options import TranslateOptions, options_of
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.io import open_graph, source_of, write_graph
+from qdq_translator.ir.io import Source, open_graph, write_graph
 from qdq_translator.ir.operators import PARTS, RANDOM, REARRANGES
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.output.report.data import format_report
@@ -240,7 +240,11 @@ def split_translation(files: TranslationFiles, request: Request, graph: Optional
     read again. Raises UserError if it cannot be cut."""
     report, config = files.read_report(), files.read_config()
     options = options_of(config.get("options", {}), _KEPT)
-    given = (graph, source_of(files.model, files.model_data.exists())) if graph is not None else None
+    given = (
+        (graph, Source(files.model.name, file_digest(files.model), files.model_data.exists()))
+        if graph is not None
+        else None
+    )
     graph, source = given or open_graph(files.model)
     origins = config.get("scale_origins", {})
     scales = {
