@@ -1,4 +1,4 @@
-"""A random sample of the mutants of inference/, quantizers/, qparams, passes/ and targets/: how many do the tests notice?
+"""A random sample of the mutants of scales/, quantizers/, passes/ and targets/: how many do the tests notice?
 
     python -m tests.mutants --state mutants.json --map          which test runs which line (the tests of `_TESTS`, once)
     python -m tests.mutants --state mutants.json --sample 250 --seed 2026 [--processes 2]
@@ -35,7 +35,7 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 ROOT = Path(__file__).resolve().parents[1]
 _NOT_HERE = ("onnxoptimizer_backend.py",)
 """Runs on Python 3.9 alone, and is tested there (.ci/run)."""
-ROOMS = ("inference", "quantizers", "qparams.py", "passes", "targets")
+ROOMS = ("scales", "quantizers", "passes", "targets")
 _TESTS = [
     "dla",
     "test_annotate.py",
@@ -64,12 +64,15 @@ _TESTS = [
     "test_restore.py",
     "test_root_causes.py",
     "test_rules.py",
+    "test_rules_dialects.py",
     "test_rules_folding.py",
     "test_rules_inference.py",
     "test_rules_matmul.py",
     "test_rules_no_ops.py",
     "test_rules_normal_forms.py",
+    "test_rules_parser_forms.py",
     "test_rules_quantizers.py",
+    "test_rules_sidecars.py",
     "test_silent_faults.py",
     "test_unify.py",
     "test_users_names.py",
@@ -86,9 +89,7 @@ _RECORDS = "test_records.py"
 
 def files() -> list[Path]:
     package = ROOT / "qdq_translator"
-    return sorted(
-        p for room in ROOMS for p in ((package / room).rglob("*.py") if "." not in room else [package / room])
-    )
+    return sorted(p for room in ROOMS for p in (package / room).rglob("*.py"))
 
 
 # ---------------------------------------------------------------- which test runs which line
@@ -118,7 +119,7 @@ def make_map() -> dict[str, Any]:
 
     plugin = Plugin()
     cover.start()
-    found = [str(ROOT / "tests" / name) for name in _TESTS if (ROOT / "tests" / name).exists()]
+    found = [str(ROOT / "tests" / name) for name in _TESTS]
     pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), *found], plugins=[plugin])
     cover.stop()
     number = {name: index for index, name in enumerate(plugin.passed)}
