@@ -16,8 +16,9 @@ from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.progress import silent
+from qdq_translator.planning.placement import Placement
 from qdq_translator.simulate.calibration.audit import audit_network
-from qdq_translator.simulate.implicit import ImplicitNetwork
+from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.simulate.inputs import input_specs, load_samples
 from qdq_translator.simulate.metrics import Comparison
 from qdq_translator.simulate.run import Session
@@ -148,17 +149,12 @@ def test_an_outlier_channel_and_asymmetric_data_are_named(tmp_path: Path) -> Non
 
 def output_noise(explicit: onnx.ModelProto, data: Path, **options: object) -> float:
     """Of the network with the translation's scales applied, against the network in float."""
-    from qdq_translator.ir.graph import Graph
-    from qdq_translator.ir.types import TensorTypes
-    from qdq_translator.simulate.implicit import copy_model, hold
-
     translation = translate(explicit, TranslateOptions(**options))  # type: ignore[arg-type]
-    graph = Graph.from_model(copy_model(translation.model))
-    hold(graph, TensorTypes(graph), translation.tensor_scales)
+    rounded = simulate(ImplicitNetwork.of(translation), placement=Placement(translation.tensor_scales)).model
     feed = {"x": np.load(data)}
     comparison = Comparison()
     wanted = Session(translation.model, "float").run(feed)["y"]
-    comparison.add(wanted, Session(graph.to_model(), "rounded").run(feed)["y"])
+    comparison.add(wanted, Session(rounded, "rounded").run(feed)["y"])
     return comparison.noise
 
 

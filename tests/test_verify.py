@@ -25,7 +25,7 @@ from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.hypotheses import HYPOTHESES
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import load_model
-from qdq_translator.simulate import per_layer
+from qdq_translator.simulate import compare, per_layer
 from qdq_translator.simulate.compare import Setup
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import input_specs, random_samples
@@ -376,13 +376,13 @@ def test_groups_bound_the_memory_and_change_nothing(files: TranslationFiles, mon
     simulated = simulate(network)
     samples = random_samples(input_specs(network.model, {}), network.scales, 2, 0)
     made: list[int] = []
-    original = per_layer.Session
+    original = compare.Session
 
     def counting(model: onnx.ModelProto, what: str, fetch: Any, **given: Any) -> Any:
         made.append(len(fetch))
         return original(model, what, fetch, **given)
 
-    monkeypatch.setattr(per_layer, "Session", counting)
+    monkeypatch.setattr(compare, "Session", counting)
     setup = Setup(network, SimulationOptions(), explicit, simulated, samples)
     whole = per_layer.compare_layers(setup)
     assert len(made) == 2

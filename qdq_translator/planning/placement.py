@@ -45,10 +45,10 @@ class Placement:
     change the result (a bias and a clamp under one scale hide it)."""
 
     held: dict[str, float]
-    int8: frozenset[str]
-    higher: frozenset[str]
-    weights: frozenset[tuple[str, int]]
-    stay_float: tuple[str, ...]
+    int8: frozenset[str] = frozenset()
+    higher: frozenset[str] = frozenset()
+    weights: frozenset[tuple[str, int]] = frozenset()
+    stay_float: tuple[str, ...] = ()
     fused: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
 

@@ -50,14 +50,14 @@ def find_root_causes(
     if not wanted:
         return RootCauses([], [], [])
     more = everything_on(context)
-    cured, needs = try_rules(context, more)
+    cures = try_rules(context, more)
     root_of = Roots(context, wanted).find()
-    causes = _describe(context, plan, root_of, cured, needs, users)
+    causes = _describe(context, plan, root_of, cures, users)
     groups = _group(causes, plan, root_of, saved)
     if saved is not None:
         causes = [dataclasses.replace(one, milliseconds=_sum(saved, one.layers)) for one in causes]
         causes.sort(key=lambda cause: -(cause.milliseconds or 0.0))
-    return RootCauses(causes, groups, what_if(context, plan, more, needs, wanted, cured), root_of)
+    return RootCauses(causes, groups, what_if(context, plan, more, cures, wanted), root_of)
 
 
 def explain(plan: list[LayerPlan], causes: RootCauses) -> list[LayerPlan]:
@@ -99,8 +99,7 @@ def _describe(
     context: Context,
     plan: list[LayerPlan],
     root_of: dict[str, str],
-    cured: dict[str, TensorScale],
-    needs: Needs,
+    cures: Cures,
     users: Callable[[str], str],
 ) -> list[RootCause]:
     graph = context.graph
@@ -118,10 +117,10 @@ def _describe(
         op = producer.op_type if producer is not None else "graph input"
         tensors = (root, *follows[root])
         options: tuple[str, ...] = ()
-        rule = cured[root].origin.rule if root in cured else ""
-        if all(t in cured for t in tensors):
-            options = command_line(flag for t in tensors for flag in needs[t])
-        why = why_not(root, context, cured, needs)
+        rule = cures[root].scale.origin.rule if root in cures else ""
+        if all(t in cures for t in tensors):
+            options = command_line(flag for t in tensors for flag in cures[t].flags)
+        why = why_not(root, context, cures)
         cure = f"quantize '{users(root)}' in the model"
         if options:
             cure = f"translate with {' '.join(options)}"
@@ -270,8 +269,15 @@ class Flag(NamedTuple):
     operator: str = ""
 
 
-Needs = Dict[str, Dict[Flag, None]]
-"""Tensor -> the options on the way to its scale, in the order in which they were needed."""
+class Cure(NamedTuple):
+    """A scale that further options would give. flags: on the way to it, in the order in which they were needed."""
+
+    scale: TensorScale
+    flags: Tuple[Flag, ...]
+
+
+Cures = Dict[str, Cure]
+"""Tensor -> its cure, in the order in which the scales came."""
 
 _WITHIN_INPUT_RANGE = (
     *("Abs", "Elu", "Gelu", "GlobalMaxPool", "LeakyRelu", "Neg", "ReduceMax", "ReduceMin", "ThresholdedRelu"),
@@ -298,23 +304,24 @@ def _infer_with(context: Context, policy: Policy) -> ScaleTable:
     return table
 
 
-def try_rules(context: Context, policy: Policy) -> tuple[dict[str, TensorScale], Needs]:
-    """Scales that `policy` would add, in the order in which they came, and for each the flags on its way."""
+def try_rules(context: Context, policy: Policy) -> Cures:
+    """Scales that `policy` would add."""
     table = _infer_with(context, policy)
-    added = {name: scale for name, scale in table.items() if name not in context.scales}
     nodes = {node.name: node for node in context.graph.nodes}
-    needs: Needs = {}
-    for tensor, scale in added.items():
+    cures: Cures = {}
+    for tensor, scale in table.items():
+        if tensor in context.scales:
+            continue
         origin, node = scale.origin, nodes.get(scale.origin.node)
         sources = [origin.source]
         if node is not None and origin.source not in table:  # several tensors, whose names may hold what stands between
             sources = [n for n in (*node.inputs, *node.outputs) if n != tensor]
-        flags = {flag: None for source in sources for flag in needs.get(source, ())}
+        flags = {flag: None for source in sources if source in cures for flag in cures[source].flags}
         own = _flag(origin.rule, node, context.policy) if node is not None else None
         if own is not None and not (origin.rule == "S5" and origin.source):
             flags[own] = None
-        needs[tensor] = flags
-    return added, needs
+        cures[tensor] = Cure(scale, tuple(flags))
+    return cures
 
 
 def _flag(rule: str, node: Node, policy: Policy) -> Optional[Flag]:
@@ -335,15 +342,10 @@ def command_line(flags: Iterable[Flag]) -> tuple[str, ...]:
 
 
 def what_if(
-    context: Context,
-    plan: list[LayerPlan],
-    more: Policy,
-    needs: Needs,
-    wanted: dict[str, None],
-    cured: dict[str, TensorScale],
+    context: Context, plan: list[LayerPlan], more: Policy, cures: Cures, wanted: dict[str, None]
 ) -> list[WhatIf]:
     """Every option that matters alone, then all of them together."""
-    flags = dict.fromkeys(flag for tensor, own in needs.items() if tensor in wanted for flag in own)
+    flags = dict.fromkeys(flag for tensor, cure in cures.items() if tensor in wanted for flag in cure.flags)
     singles = dict.fromkeys(flag.option for flag in flags)
     rows = []
     if len(singles) > 1:
@@ -354,8 +356,8 @@ def what_if(
             rows.append(_count(shown, plan, _infer_with(context, dataclasses.replace(context.policy, **change))))
     if flags:
         table = context.scales.fork()
-        for tensor, scale in cured.items():
-            table.infer(tensor, scale.value, scale.origin)
+        for tensor, cure in cures.items():
+            table.infer(tensor, cure.scale.value, cure.scale.origin)
         rows.append(_count(command_line(flags), plan, table))
     return rows
 
@@ -405,12 +407,12 @@ def evidence(tensor: str, context: Context) -> str:
     return ""
 
 
-def why_not(tensor: str, context: Context, cured: dict[str, TensorScale], needs: Needs) -> str:
+def why_not(tensor: str, context: Context, cures: Cures) -> str:
     """Which rule would give the tensor a scale and why it did not."""
     producer = context.graph.producer.get(tensor)
-    if tensor in cured:
-        origin = cured[tensor].origin
-        missing = " and ".join(command_line(needs[tensor]))
+    if tensor in cures:
+        origin = cures[tensor].scale.origin
+        missing = " and ".join(command_line(cures[tensor].flags))
         return f"rule {origin.rule} at '{origin.node}' would give it with {missing}"
     if tensor in context.graph.outputs:
         return "it is a graph output, which no rule gives a scale (S2)"

@@ -7,7 +7,7 @@ The final float weights (after folding) go through TensorRT's rule, per output c
 from __future__ import annotations
 
 import math
-from typing import Mapping, NamedTuple, Optional, Tuple
+from typing import Mapping, Optional
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.operators import DENSE, WEIGHT_INPUTS, OutputChannels, has_one_scale, output_channels
 from qdq_translator.ir.qparams import INT8_MAX, row_blocks, tensorrt_weight_codes
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.ir.weights import Initializer, Weight, to_array
+from qdq_translator.ir.weights import Initializer, to_array
 from qdq_translator.scales.network import TrainedWeight
 
 _AT_ONCE = 2**20
@@ -30,55 +30,52 @@ def check_weights(graph: Graph, types: TensorTypes, trained: Mapping[str, Traine
         for index, name in enumerate(node.inputs[:2]):
             if name not in trained or name not in graph.initializers:
                 continue
-            tensor, codes = graph.initializers[name], trained[name].codes
+            tensor = graph.initializers[name]
             dims = tuple(tensor.dims)
             data_rank = types.rank(node.input(1 - index)) if node.op_type in DENSE else None
             one_scale = has_one_scale(node, index, len(dims), data_rank)
             channels = None if one_scale else output_channels(node, index, len(dims))
             if not math.prod(dims) or (channels is None and not one_scale):
                 continue
-            case = _Case(name, node.name, trained[name], channels, dims)
-            hidden = codes is None or tuple(codes.dims) != dims
-            found.append(
-                case.result(_Tally(), _HIDDEN) if hidden or codes is None else case.result(_tally(case, tensor, codes))
-            )
+            found.append(_checked(name, node.name, tensor, trained[name], channels))
     return found
 
 
 _HIDDEN = "values cannot be compared: the weight has a zero point, or arithmetic follows its DequantizeLinear"
 
 
-class _Case(NamedTuple):
-    """One weight of one layer. channels: None if it has one scale."""
+def _checked(
+    name: str, node: str, tensor: Initializer, trained: TrainedWeight, channels: Optional[OutputChannels]
+) -> WeightCheck:
+    """channels: None if the weight has one scale."""
+    dims, codes, tally, note = tuple(tensor.dims), trained.codes, _Tally(), _HIDDEN
 
-    name: str
-    node: str
-    trained: TrainedWeight
-    channels: Optional[OutputChannels]
-    dims: Tuple[int, ...]
+    def rows(values: np.ndarray) -> np.ndarray:
+        return values.reshape(1, -1) if channels is None else channels.rows(values)
 
-    def rows(self, values: np.ndarray) -> np.ndarray:
-        return values.reshape(1, -1) if self.channels is None else self.channels.rows(values)
-
-    def result(self, tally: _Tally, note: str = "") -> WeightCheck:
-        codes = math.prod(self.dims)
-        return WeightCheck(
-            self.name,
-            self.node,
-            codes,
-            tally.reproduced,
-            1 if self.channels is None else self.channels.count(self.dims),
-            tally.full,
-            1 - tally.missed / tally.in_full if tally.in_full else None,
-            tally.largest_code,
-            tally.largest_error,
-            tally.mixed,
-            self.trained.saturated,
-            note,
-            self.channels is None,
-            exact=not note and tally.reproduced == codes,
-            share=tally.reproduced / codes,
-        )
+    if codes is not None and tuple(codes.dims) == dims:
+        note = ""
+        made, wanted = rows(to_array(tensor)), rows(codes.array())
+        for block in row_blocks(made.shape):  # some channels at a time
+            tally.add(made[block], wanted[block])
+    count = math.prod(dims)
+    return WeightCheck(
+        name,
+        node,
+        count,
+        tally.reproduced,
+        1 if channels is None else channels.count(dims),
+        tally.full,
+        1 - tally.missed / tally.in_full if tally.in_full else None,
+        tally.largest_code,
+        tally.largest_error,
+        tally.mixed,
+        trained.saturated,
+        note,
+        channels is None,
+        exact=not note and tally.reproduced == count,
+        share=tally.reproduced / count,
+    )
 
 
 class _Tally:
@@ -113,14 +110,6 @@ class _Tally:
             self.largest_error = max(self.largest_error, float((error[amax > 0] / amax[amax > 0]).max(initial=0)))
         self.full += int(np.count_nonzero(full))
         self.in_full += int(np.count_nonzero(full)) * codes.shape[1]
-
-
-def _tally(case: _Case, tensor: Initializer, codes: Weight) -> _Tally:
-    """Compares some channels at a time."""
-    tally, values, trained = _Tally(), case.rows(to_array(tensor)), case.rows(codes.array())
-    for rows in row_blocks(values.shape):
-        tally.add(values[rows], trained[rows])
-    return tally
 
 
 def _several_scales(weights: np.ndarray, codes: np.ndarray) -> np.ndarray:

@@ -20,7 +20,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Callable, Collection, Iterator, Mapping, NamedTuple, Optional, Sequence, TypeVar, Union
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Hashable,
+    Iterator,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    TypeVar,
+    Union,
+)
 
 import numpy as np
 import onnx
@@ -142,19 +154,6 @@ class Account:
         if isinstance(row, Jump):
             more["notes"] = tuple(dict.fromkeys((*row.notes, *(entry.causes if entry is not None else ()))))
         return dataclasses.replace(row, noise_share=self.share(entry.noise) if entry is not None else 0.0, **more)
-
-    def in_words_of(self, audit: Optional[Audit]) -> Account:
-        """With the causes that `--audit` found, on all samples; the same without one."""
-        if audit is None:
-            return self
-        rows = [*((row.tensor, row.cause) for row in audit.tensors), *((row.node, row.cause) for row in audit.weights)]
-        causes = {name: cause for name, cause in rows if cause != FITS}
-
-        def named(entry: Entry) -> Entry:
-            names = (*entry.candidate.tensors, *(node for node, _ in entry.candidate.weights))
-            return dataclasses.replace(entry, causes=tuple(dict.fromkeys(causes[n] for n in names if n in causes)))
-
-        return dataclasses.replace(self, entries=tuple(map(named, self.entries)))
 
     def of(self, placement: Placement) -> float:
         """Sum over everything that a placement rounds; a tensor not in the account counts as the loudest."""
@@ -310,15 +309,16 @@ class Judge:
         ]
 
 
-def account(judge: Judge, everything: bool = False, passes: float = PASSES) -> Account:
+def account(judge: Judge, everything: bool = False, passes: float = PASSES, audit: Optional[Audit] = None) -> Account:
     """Account for the roundings of the network of `judge`. everything: also tensors with a scale that pass unrounded,
-    which another choice of layers may round. passes: maximum, of the network over all samples (see the module)."""
+    which another choice of layers may round. passes: maximum, of the network over all samples (see the module). audit: names
+    the causes, on all samples."""
     network, graph = judge.network, Graph.from_model(copy_model(judge.network.model))
     planned = placement_of(network, judge.options, graph, judge.types)
     more = {name: network.scales[name] for name in (*planned.fused, *planned.stay_float)} if everything else {}
     known = {**planned.held, **more}
     placement = dataclasses.replace(planned, held={n: known[n] for n in graph.tensors() if n in known})
-    accounting = _Accounting(judge, judge.simulated({}, placement), graph, more, passes * judge.samples.runs)
+    accounting = _Accounting(judge, judge.simulated({}, placement), graph, more, passes * judge.samples.runs, audit)
     entries = sorted(accounting.entries(), key=lambda entry: -entry.noise)
     sources = {o: tuple(n.inputs) for n in graph.nodes if n.is_op(*COMMUTING, "Concat") for o in n.outputs}
     few = len(accounting.ranges) * judge.samples.batch
@@ -358,8 +358,16 @@ class _Accounting:
     """One account on the way. unplanned: tensors that `base` rounds and the plan does not. ranges: the runs that it is measured on;
     spent, budget: runs of the network."""
 
-    def __init__(self, judge: Judge, base: Simulated, graph: Graph, unplanned: Collection[str], budget: float) -> None:
-        self._judge, self._base, self._graph, self._budget = judge, base, graph, budget
+    def __init__(
+        self,
+        judge: Judge,
+        base: Simulated,
+        graph: Graph,
+        unplanned: Collection[str],
+        budget: float,
+        audit: Optional[Audit],
+    ) -> None:
+        self._judge, self._base, self._graph, self._budget, self._audit = judge, base, graph, budget, audit
         self._targets = Targets(base, graph)
         nodes = base.model.graph.node
         self._behind = {name: 1 - i / len(nodes) for i, n in enumerate(nodes) for name in (n.name, *n.output)}
@@ -405,9 +413,26 @@ class _Accounting:
             if not halves:
                 break
             found += zip(self._measured(halves)[0], halves)
-        fits = _Fits(self._judge.network, self._graph, self._judge.types, self._base.placement, histograms)
+        causes, excess = self._misfits(histograms)
         for value, rows in found:
-            yield fits.entry(Candidate.joined(rows), value, len(rows))
+            one = Candidate.joined(rows)
+            names = (*one.tensors, *((node,) for node, _ in one.weights))
+            words = dict.fromkeys(causes[name] for name in names if name in causes)
+            most = max((excess.get(name, 0.0) for name in names), default=0.0)
+            yield Entry(one, value, len(rows), tuple(words), most)
+
+    def _misfits(self, histograms: Mapping[str, Histogram]) -> tuple[dict[Hashable, str], dict[Hashable, float]]:
+        """Tensor, or (layer,) for its weights -> cause, and -> excess, of what does not fit the computed values."""
+        placement, rules = self._base.placement, self._judge.network.rules
+        scales = {name: (scale, rules.get(name, "")) for name, scale in placement.held.items()}
+        own = audit_scales(scales, histograms)
+        weights = audit_weights(self._graph, self._judge.types, placement.weights)
+        excess: dict[Hashable, float] = {row.tensor: row.excess for row in own.tensors if not row.fits}
+        excess.update(((row.node,), 1.0) for row in weights if row.cause != FITS)
+        said = self._audit or dataclasses.replace(own, weights=tuple(weights))
+        causes: dict[Hashable, str] = {row.tensor: row.cause for row in said.tensors if row.cause != FITS}
+        causes.update(((row.node,), row.cause) for row in said.weights if row.cause != FITS)
+        return causes, excess
 
     def _measured(
         self, sets: Sequence[list[Candidate]], plan: Optional[Change] = None
@@ -433,32 +458,6 @@ class _Accounting:
 
 def _energy(outputs: Mapping[str, Comparison]) -> float:
     return sum(min(row.noise, _MOST_NOISE) for row in outputs.values())
-
-
-class _Fits:
-    """Fit of scales and weights to the computed values."""
-
-    def __init__(
-        self,
-        network: ImplicitNetwork,
-        graph: Graph,
-        types: TensorTypes,
-        placement: Placement,
-        histograms: Mapping[str, Histogram],
-    ) -> None:
-        origins = network.config.get("scale_origins", {})
-        scales = {name: (scale, origins.get(name, {}).get("rule", "")) for name, scale in placement.held.items()}
-        self._tensors = {row.tensor: row for row in audit_scales(scales, histograms).tensors}
-        self._weights = {row.node: row for row in audit_weights(graph, types, placement.weights)}
-
-    def entry(self, candidate: Candidate, noise: float, members: int) -> Entry:
-        scales = [self._tensors[name] for name in candidate.tensors if name in self._tensors]
-        weights = [self._weights[node] for node, _ in candidate.weights if node in self._weights]
-        words = [*(row.cause for row in scales), *(row.cause for row in weights)]
-        causes = dict.fromkeys(word for word in words if word != FITS)
-        excess = max((row.excess for row in scales if not row.fits), default=0.0)
-        poor = any(row.cause != FITS for row in weights)
-        return Entry(candidate, noise, members, tuple(causes), max(excess, float(poor)))
 
 
 class _Varied(NamedTuple):
@@ -539,14 +538,14 @@ def _candidate(graph: Graph, placement: Placement, group: list[str], network: Im
             )
             if reader.name in placement.int8 and not hands_on:
                 layers[reader.name] = None
-    origins = network.config.get("scale_origins", {})
+    origins = network.origins
     stated = [name for name in group if not origins.get(name, {}).get("source")]
     return Candidate((stated or group)[0], tuple(group), tuple(layers))
 
 
 def families(found: Sequence[Candidate], network: ImplicitNetwork) -> list[Candidate]:
     """Joined candidates, for several whose scales come from one tensor."""
-    origins = network.config.get("scale_origins", {})
+    origins = network.origins
     of_tensor = {name: candidate for candidate in found for name in candidate.tensors}
 
     def root(name: str) -> str:

@@ -9,7 +9,7 @@ import hashlib
 import io
 import os
 from pathlib import Path
-from typing import Any, Callable, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import onnx
@@ -87,7 +87,7 @@ def compare_outputs(
     pairs += [(EXPLICIT, stage) for stage in others]
     scores = {stage: metric.start(stage) for stage in (*stages, *devices)} if metric is not None else {}
     provider, keep = setup.where.provider, metric is not None
-    work = Comparing(stages, explicit.ends, names, pairs, samples, provider, rename, device, keep)
+    work = Comparing(stages, explicit.ends, outputs_of(pairs, names), samples, provider, names, rename, device, keep)
     scored = iter(range(samples.runs))
 
     def score(part: _Compared) -> None:
@@ -102,39 +102,52 @@ def compare_outputs(
     accuracy: dict[str, dict[str, float]] = {}
     for (stage, name), count in found.right.items():
         accuracy.setdefault(stage, {})[name] = 100 * count / len(samples)
-    rows = (Pair(a, b, {name: one.row() for name, one in of.items()}) for (a, b), of in found.rows.items())
+    rows = (Pair(a, b, {name: found.rows[a, b, name].row() for name in names}) for a, b in pairs)
     results = {stage: one.result() for stage, one in scores.items()}
-    return found.rows[EXPLICIT, SIMULATED], Outputs(tuple(rows), accuracy, results)
+    return {name: found.rows[EXPLICIT, SIMULATED, name] for name in names}, Outputs(tuple(rows), accuracy, results)
+
+
+_Key = Tuple[str, ...]
+Tensors = Dict[_Key, Tuple[str, str, str, str]]
+"""Key -> a stage, its tensor, the other stage, its tensor."""
+
+
+def outputs_of(pairs: Iterable[tuple[str, str]], names: Sequence[str]) -> Tensors:
+    """(stage, other stage, output) -> what to compare."""
+    return {(a, b, name): (a, name, b, name) for a, b in pairs for name in names}
 
 
 class _Compared(NamedTuple):
-    """rows: pair -> output -> comparison. right: (stage, output) -> right labels. outputs: of each run, stage -> output
+    """rows: key -> comparison. right: (stage, output) -> right labels. outputs: of each run, stage -> output
     -> values, if a metric needs them."""
 
-    rows: dict[tuple[str, str], dict[str, SlicedComparison]]
+    rows: dict[_Key, Any]
     right: dict[tuple[str, str], int]
     outputs: list[dict[str, dict[str, np.ndarray]]]
 
 
 @dataclasses.dataclass
 class Comparing(Work):
-    """Outputs of stages, in pairs. ends: of the explicit one. rename: output of the float model -> ours. keep: the
-    outputs too. A model with noise gets that of the run."""
+    """Tensors of stages, in pairs. ends: of the explicit one. names: outputs of every stage; None for tensors inside the networks, which
+    may differ in form. rename: output of the float model -> ours. keep: the outputs too. A model with noise gets that of the run."""
 
     stages: dict[str, onnx.ModelProto]
     ends: CodedEnds
-    names: list[str]
-    pairs: list[tuple[str, str]]
+    compared: Tensors
     samples: Samples
     provider: str
+    names: Optional[list[str]] = None
     rename: dict[str, str] = dataclasses.field(default_factory=dict)
     device: Optional[DeviceResults] = None
     keep: bool = False
 
     def open(self) -> Callable[[int], _Compared]:
         samples, device = self.samples, self.device
+        fetch: dict[str, dict[str, None]] = {}
+        for a, one, b, other in self.compared.values() if self.names is None else ():
+            fetch.setdefault(a, {})[one] = fetch.setdefault(b, {})[other] = None
         sessions = {
-            stage: Session(model, stage, one_thread=True, provider=self.provider)
+            stage: Session(model, stage, [*fetch[stage]] if fetch else None, one_thread=True, provider=self.provider)
             for stage, model in self.stages.items()
         }
 
@@ -150,11 +163,13 @@ class Comparing(Work):
             if device is not None:
                 for engine in device.outputs:
                     values[f"device {engine}"] = device.batch(engine, run, values[EXPLICIT])
-            rows: dict[tuple[str, str], dict[str, SlicedComparison]] = {}
-            for a, b in self.pairs:
-                rows[a, b] = {name: SlicedComparison(samples.batch) for name in self.names}
-                for name, row in rows[a, b].items():
-                    compare(row, values[a][name], values[b][name], name, a, b)
+            rows: dict[_Key, Comparison] = {}
+            for key, (a, one, b, other) in self.compared.items():
+                if self.names is None:
+                    rows[key] = _inside(values[a][one], values[b][other])
+                else:
+                    rows[key] = SlicedComparison(samples.batch)
+                    compare(rows[key], values[a][one], values[b][other], one, a, b)
             return _Compared(rows, self._right(run, values), [values] if self.keep else [])
 
         return compared
@@ -162,14 +177,22 @@ class Comparing(Work):
     def _right(self, run: int, values: Mapping[str, Mapping[str, np.ndarray]]) -> dict[tuple[str, str], int]:
         right: dict[tuple[str, str], int] = {}
         labels = self.samples.classes_of(run)
-        if labels is None:
-            return right
-        for stage, outputs in values.items():
-            for name in self.names:
+        for stage, outputs in values.items() if labels is not None else ():
+            for name in self.names or ():
                 scores = class_scores(outputs[name])
-                if scores is not None and len(scores) == len(labels):
+                if scores is not None and labels is not None and len(scores) == len(labels):
                     right[stage, name] = int(np.count_nonzero(scores.argmax(axis=1) == labels))
         return right
+
+
+def _inside(a: np.ndarray, b: np.ndarray) -> Comparison:
+    """Not comparable unless float and, but for trailing ones, of the same shape: a tensor that is rewritten for the DLA (rule D5) is
+    [N, C, 1, 1] instead of [N, C]."""
+    row, rank = Comparison(), min(a.ndim, b.ndim)
+    row.comparable = a.dtype.kind == "f" and a.shape[:rank] == b.shape[:rank] and a.size == b.size
+    if row.comparable:
+        row.add(a, b.reshape(a.shape))
+    return row
 
 
 def compare(row: Comparison, a: np.ndarray, b: np.ndarray, name: str, stage_a: str, stage_b: str) -> None:

@@ -128,6 +128,16 @@ class ImplicitNetwork:
         return cls(model, scales, precisions, unary, config, plan=translated.plan, weights=weights)
 
     @property
+    def origins(self) -> dict[str, dict[str, str]]:
+        """Tensor -> origin of its scale; {} of another translator's files."""
+        return dict(self.config.get("scale_origins", {}))
+
+    @property
+    def rules(self) -> dict[str, str]:
+        """Tensor -> the rule that gave its scale."""
+        return {name: origin.get("rule", "") for name, origin in self.origins.items()}
+
+    @property
     def on_dla(self) -> frozenset[str]:
         """Names of the layers that the plan has on a DLA."""
         return frozenset(row.name for row in self.plan if row.device == ON_DLA)
@@ -214,18 +224,6 @@ def chained(parts: Mapping[str, Simulated], whole: Simulated) -> Simulated:
     missing = [value.name for value in ends if value.name not in made]
     assert not missing, missing
     return dataclasses.replace(whole, graph=Graph.from_model(result))
-
-
-def hold(graph: Graph, types: TensorTypes, scales: Mapping[str, float]) -> dict[str, str]:
-    """Rounds the tensors of `scales` to their codes, in place, and leaves everything else float.
-
-    Returns tensor -> its name as its layer makes it, before it is rounded.
-    """
-    builder = _Builder(
-        graph, types, SimulationOptions(), Placement(dict(scales), frozenset(), frozenset(), frozenset(), ())
-    )
-    builder.tensors(set())
-    return builder.made
 
 
 class _Builder:

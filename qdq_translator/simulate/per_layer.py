@@ -20,25 +20,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Callable, Dict, Iterator, Optional, Sequence, Tuple
-
-import numpy as np
-import onnx
+from typing import Callable, Iterator, Optional, Sequence
 
 from qdq_translator.core.formats.verify_rows import Jump, Layer, Layers
 from qdq_translator.core.rules import STATED
 from qdq_translator.core.words import listed
-from qdq_translator.core.workers.work import Work
 from qdq_translator.ir.constants import is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.scales.inference import pass_through
 from qdq_translator.simulate.calibration.observe import in_groups
-from qdq_translator.simulate.compare import Setup
-from qdq_translator.simulate.inputs import Samples
+from qdq_translator.simulate.compare import EXPLICIT, SIMULATED, Comparing, Setup, Tensors
 from qdq_translator.simulate.metrics import Comparison, noise_to_db
-from qdq_translator.simulate.run import CodedEnds, Session
 from qdq_translator.targets.precision import float_activations
 
 JUMP_DB = 6.0
@@ -110,7 +104,8 @@ class LayerComparison:
 
 def compare_layers(setup: Setup, group_bytes: int = GROUP_BYTES) -> LayerComparison:
     """Every float tensor that both models have, in graph order."""
-    names, samples = setup.names, setup.samples
+    names, samples, simulated = setup.names, setup.samples, setup.simulated
+    stages = {EXPLICIT: setup.reference, SIMULATED: simulated.model}
     types = TensorTypes(names.stripped)
     tensors = [
         name
@@ -120,10 +115,15 @@ def compare_layers(setup: Setup, group_bytes: int = GROUP_BYTES) -> LayerCompari
     notes, rows = Notes(setup), []
     groups = list(in_groups(tensors, types, samples.batch, group_bytes // 4, MOST_TENSORS))  # two models, made and read
     for number, group in enumerate(groups):
-        work, part = _Layers.of(setup, group), (number, len(groups))
-        fetched = setup.where.over(work, samples.runs, setup.progress, "comparing layers", part)
+        tensors_of: Tensors = {}
         for name in group:
-            made, *read = (fetched[name, way] for way in ("", *names.aliases(name)))
+            seen = (simulated.made if names.is_moved(name) else simulated.read)[name]
+            tensors_of[name, ""] = (EXPLICIT, names.base(name), SIMULATED, simulated.made[name])
+            tensors_of.update(((name, way), (EXPLICIT, way, SIMULATED, seen)) for way in names.aliases(name))
+        work = Comparing(stages, setup.explicit.ends, tensors_of, samples, setup.where.provider)
+        found = setup.where.over(work, samples.runs, setup.progress, "comparing layers", (number, len(groups))).rows
+        for name in group:
+            made, *read = (found[name, way] for way in ("", *names.aliases(name)))
             if all(row.comparable for row in read):
                 rows.append(notes.row(name, made, read))
     _relate(rows, names.stripped, types)
@@ -157,73 +157,13 @@ def _noise_for_readers(row: Row) -> tuple[float, bool]:
     return (row.made.noise if row.made is not None else 0.0), True
 
 
-_Rows = Dict[Tuple[str, str], Comparison]
-"""(tensor, "") -> as its layer makes it; (tensor, tensor of the explicit model) -> as readers of that one see it."""
-
-
-@dataclasses.dataclass
-class _Layers(Work):
-    """Tensors of one group in both models. theirs: tensor -> how the explicit model makes it, and how each reader sees
-    it; ours: the same of the simulated engine, which has one way."""
-
-    explicit: onnx.ModelProto
-    simulated: onnx.ModelProto
-    ends: CodedEnds
-    theirs: dict[str, tuple[str, list[str]]]
-    ours: dict[str, tuple[str, str]]
-    samples: Samples
-    provider: str
-
-    @classmethod
-    def of(cls, setup: Setup, group: Sequence[str]) -> _Layers:
-        names, simulated = setup.names, setup.simulated
-        return cls(
-            setup.reference,
-            simulated.model,
-            setup.explicit.ends,
-            {n: (names.base(n), names.aliases(n)) for n in group},
-            {n: (simulated.made[n], (simulated.made if names.is_moved(n) else simulated.read)[n]) for n in group},
-            setup.samples,
-            setup.where.provider,
-        )
-
-    def open(self) -> Callable[[int], _Rows]:
-        fetched = [t for base, aliases in self.theirs.values() for t in (base, *aliases)]
-        left = Session(self.explicit, "explicit", fetched, one_thread=True, provider=self.provider)
-        fetched = [t for pair in self.ours.values() for t in pair]
-        right = Session(self.simulated, "simulated", fetched, one_thread=True, provider=self.provider)
-
-        def compared(run: int) -> _Rows:
-            feed = self.samples.feed(run)
-            a, b = self.ends.real(left.run(self.ends.feed(feed))), right.run(feed)
-            rows: _Rows = {}
-            for name, (base, aliases) in self.theirs.items():
-                made, seen = (b[tensor] for tensor in self.ours[name])
-                rows[name, ""] = _comparison(a[base], made)
-                rows.update(((name, alias), _comparison(a[alias], seen)) for alias in aliases)
-            return rows
-
-        return compared
-
-
-def _comparison(reference: np.ndarray, other: np.ndarray) -> Comparison:
-    """Not comparable unless float and, but for trailing ones, of the same shape: a tensor that is rewritten for the DLA (rule D5) is
-    [N, C, 1, 1] instead of [N, C]."""
-    row, rank = Comparison(), min(reference.ndim, other.ndim)
-    same = reference.shape[:rank] == other.shape[:rank] and reference.size == other.size
-    row.comparable = reference.dtype.kind == "f" and same
-    if row.comparable:
-        row.add(reference, other.reshape(reference.shape))
-    return row
-
-
 class Notes:
     """Known effects of the translation, from its files and from the two graphs."""
 
     def __init__(self, setup: Setup) -> None:
         self.network, self.names, self.placement = setup.network, setup.names, setup.simulated.placement
         self.stripped, self.explicit = setup.names.stripped, setup.explicit.graph
-        self.origins: dict[str, dict[str, str]] = setup.network.config.get("scale_origins", {})
+        self.origins = setup.network.origins
         self.weights = {row["node"]: row for row in setup.network.report.get("weights", [])}
         self.requantized = {node for node, _ in self.placement.weights}
 

@@ -67,7 +67,7 @@ def measure_sensitivity(
     baseline, graph = judge.of(base), Graph.from_model(copy_model(network.model))
     spent = max(time.monotonic() - start, 1e-9)  # for two passes: float and INT8
     passes = min(PASSES, 2 * (time_limit - spent) / spent)
-    found = account(judge, passes=passes) if passes >= 1 else None
+    found = account(judge, passes=passes, audit=audit) if passes >= 1 else None
     left = sum(map(_can_be_kept, components(graph, base.placement, network)))
     if found is not None:
         left = sum(entry.members for entry in found.entries if entry.members > 1) if passes < PASSES else 0
@@ -87,7 +87,6 @@ def measure_sensitivity(
     layers = tuple(dict.fromkeys(layer for candidate, _ in chosen for layer in candidate.layers))
     # not format_layer_precisions: the translation may ask for patterns
     argument = ",".join(f"{name}:{asked}" for name, asked in {**network.precisions, **fp16_layers(layers)}.items())
-    found = found.in_words_of(audit) if found is not None else None
     return Sensitivity(
         baseline_db=baseline.sqnr_db,
         baseline_cosine=baseline.cosine,

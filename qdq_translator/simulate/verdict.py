@@ -25,16 +25,16 @@ Checked against the model as given, and not against the translation itself:
 
 - `float_twin`: the model without the rounding of its activation quantizers. Weights stay rounded, and a quantizer that
   clamps at zero (rule Q9) becomes a Relu. The translated network in float must compute the same.
-- `wrong_scales`: a tensor that the model quantizes has the scale that the model states, or one between them where it
+- A tensor that the model quantizes has the scale that the model states, or one between them where it
   states several (rule C1). Scales that the user had replaced or raised (rules K2 and U1; with `--asymmetric data` all
   but stated ones) are not compared.
 - `proper_scales`: the scales that the expected rounding is measured with: those that the model states, and for all
   other tensors the range with the least squared error on the data, where those are real; up to `INFERRED` times that
   where a rule inferred it. A calibrated range that clips so much that its error is `INFERRED`**2 times that of the best
   one does not fit the data.
-- `underived`: the rule named by the origin of each scale that did not come from data is applied again, to all other scales.
-- `beyond_bounds`: a scale observed on data (rule K1) does not exceed the bound of its operator (rule B1).
-- `not_as_planned`: a layer that the plan has in INT8 has the scales for it.
+- The rule named by the origin of each scale that did not come from data is applied again, to all other scales.
+- A scale observed on data (rule K1) does not exceed the bound of its operator (rule B1).
+- A layer that the plan has in INT8 has the scales for it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from typing import Any, Collection, Iterable, Iterator, Mapping, Optional, Sequence
+from typing import Collection, Iterable, Iterator, Mapping, Optional
 
 import numpy as np
 import onnx
@@ -55,7 +55,6 @@ from qdq_translator.ir.operators import SIGMOIDS
 from qdq_translator.ir.qparams import INT8_MAX, QuantParams
 from qdq_translator.ir.types import FLOAT_TYPES, TensorTypes
 from qdq_translator.ir.weights import to_array, weight_of
-from qdq_translator.planning.placement import Placement
 from qdq_translator.quantizers.parameters import read_parameters
 from qdq_translator.scales.inference import all_rules, rules_by_op
 from qdq_translator.scales.inference.context import Context, Policy
@@ -63,9 +62,9 @@ from qdq_translator.scales.inference.formulas import WITHIN_ONE
 from qdq_translator.scales.table import Origin, ScaleTable
 from qdq_translator.simulate.calibration.methods import clipped, energy, mse, squared_error
 from qdq_translator.simulate.calibration.observe import observe
-from qdq_translator.simulate.compare import EXPLICIT, SIMULATED, Comparing, Setup, compare
+from qdq_translator.simulate.compare import EXPLICIT, SIMULATED, Comparing, Setup, compare, outputs_of
 from qdq_translator.simulate.counterparts import Counterparts
-from qdq_translator.simulate.evaluation import HERE, Evaluation
+from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model, simulate
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import Comparison, SlicedComparison, noise_to_db
@@ -146,9 +145,10 @@ def apart(
     """Output that both have -> comparison of two networks on the first runs. ends: of the reference."""
     given, pair = {value.name for value in reference.graph.output}, (EXPLICIT, SIMULATED)
     names = [value.name for value in other.graph.output if value.name in given]
-    work = Comparing(dict(zip(pair, (reference, other))), ends, names, [pair], samples, where.provider)
-    rows: dict[str, SlicedComparison] = where.over(work, min(samples.runs, runs)).rows[pair]
-    return rows
+    stages = dict(zip(pair, (reference, other)))
+    work = Comparing(stages, ends, outputs_of([pair], names), samples, where.provider, names)
+    found = where.over(work, min(samples.runs, runs)).rows
+    return {name: found[EXPLICIT, SIMULATED, name] for name in names}
 
 
 def other_function(given: Graph, other: Graph, samples: Samples, least: float = SAME_DB) -> dict[str, float]:
@@ -188,23 +188,11 @@ def _last_bits_changed(given: Graph) -> Graph:
     return graph
 
 
-def _chosen(network: ImplicitNetwork, rule: Optional[str]) -> bool:
-    """Whether a scale of that rule stands for the one that the model states."""
-    return rule in CHOSEN or (network.option.get("asymmetric") == "data" and rule is not None and rule not in STATED)
-
-
-def wrong_scales(network: ImplicitNetwork, names: Counterparts) -> dict[str, tuple[float, list[float]]]:
-    """Tensor -> (scale of the translation or 0.0 if none, scales that the model specifies)."""
-    origins = network.config.get("scale_origins", {})
-    wrong = {}
-    for tensor in names.stripped.tensors():
-        stated = [] if _chosen(network, origins.get(tensor, {}).get("rule")) else names.stated(tensor)
-        if not stated or names.stripped.is_constant(tensor):
-            continue
-        scale = network.scales.get(tensor, 0.0)
-        if not stated[0] * (1 - SAME) <= scale <= stated[-1] * (1 + SAME):
-            wrong[tensor] = (scale, stated)
-    return wrong
+def _stated(network: ImplicitNetwork, names: Counterparts) -> dict[str, list[float]]:
+    """Tensor -> scales that the model states for it, [] for none; without tensors whose scale the user had replaced or raised."""
+    rules, by_data = network.rules, network.option.get("asymmetric") == "data"
+    chosen = {name for name, rule in rules.items() if rule in CHOSEN or (by_data and rule not in STATED)}
+    return {tensor: names.stated(tensor) for tensor in names.stripped.tensors() if tensor not in chosen}
 
 
 @dataclasses.dataclass
@@ -217,40 +205,32 @@ class Proper:
     tight: dict[str, tuple[float, float]]
 
 
-def proper_scales(
-    network: ImplicitNetwork,
-    names: Counterparts,
-    held: Sequence[str],
-    samples: Optional[Samples],
-    where: Evaluation = HERE,
-) -> Proper:
-    """held: the tensors that are rounded. samples: None for random ones, which do not tell a range: then the
-    translation's own counts."""
-    planned = {**network.scales, **network.config.get("int8_tensor_scales", {})}
-    rules = {name: row.get("rule") for name, row in network.config.get("scale_origins", {}).items()}
+def proper_scales(setup: Setup) -> Proper:
+    """Random inputs do not tell a range: then the translation's own counts."""
+    network, graph = setup.network, setup.names.stripped
+    planned, rules = {**network.scales, **network.config.get("int8_tensor_scales", {})}, network.rules
     stated: dict[str, float] = {}
-    for tensor in names.stripped.tensors():
-        found = names.stated(tensor)
-        if _chosen(network, rules.get(tensor)):
-            continue
+    for tensor, found in _stated(network, setup.names).items():
         if found:
             stated[tensor] = min(max(planned.get(tensor, found[-1]), found[0]), found[-1])
         elif rules.get(tensor) in STATED and tensor in planned:
             stated[tensor] = planned[tensor]  # a clamp's output, or what data movement on quantized values reads
-    others = {name: planned[name] for name in held if name not in stated and name in planned}
+    gates = {n.outputs[0] for n in graph.nodes if setup.options.sigmoid_fp16 and n.is_op(*SIGMOIDS)}
+    held = [name for name in setup.simulated.placement.held if name in planned and name not in gates]
+    others = {name: planned[name] for name in held if name not in stated}
     tight: dict[str, tuple[float, float]] = {}
-    if samples is not None and others:
-        graph = names.stripped
-        observed = observe(graph, TensorTypes(graph), stated, list(others), samples.some(BRIEF_RUNS * 2), where=where)
-        for name, histogram in observed.histograms.items():
-            if not 0 < histogram.amax < math.inf:
-                continue
-            best, amax = mse(histogram), others[name] * INT8_MAX
-            noise, least = (float(e) for e in squared_error(histogram, np.array([amax, best])))
-            calibrated = rules.get(name) == CALIBRATED
-            if calibrated and amax < best and noise > max(INFERRED**2 * least, HARMLESS * energy(histogram)):
-                tight[name] = clipped(histogram, amax), noise_to_db(noise / energy(histogram))
-            others[name] = min(others[name], (1.0 if calibrated else INFERRED) * best / INT8_MAX)
+    few = setup.samples.some(BRIEF_RUNS * 2)
+    wanted = [] if setup.random else list(others)
+    observed = observe(graph, TensorTypes(graph), stated, wanted, few, where=setup.where)
+    for name, histogram in observed.histograms.items():
+        if not 0 < histogram.amax < math.inf:
+            continue
+        best, amax = mse(histogram), others[name] * INT8_MAX
+        noise, least = (float(e) for e in squared_error(histogram, np.array([amax, best])))
+        calibrated = rules.get(name) == CALIBRATED
+        if calibrated and amax < best and noise > max(INFERRED**2 * least, HARMLESS * energy(histogram)):
+            tight[name] = clipped(histogram, amax), noise_to_db(noise / energy(histogram))
+        others[name] = min(others[name], (1.0 if calibrated else INFERRED) * best / INT8_MAX)
     return Proper(stated, others, tight)
 
 
@@ -284,9 +264,9 @@ class _Table(ScaleTable):
         return True
 
 
-def underived(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:
+def _underived(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:
     """Sentences. graph: of the stripped network."""
-    origins: Mapping[str, Mapping[str, Any]] = network.config.get("scale_origins", {})
+    origins = network.origins
     named = {node.name: node for node in graph.nodes}
     flags = frozenset(flag for row in RULES.values() for flag in row.options)
     passed = tuple(network.option.get("addtl_ops_to_infer_adjacent_scales") or ())
@@ -309,27 +289,19 @@ def underived(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:
             yield f"Tensor '{tensor}' has the scale {scale:.6g}; by rule {rule} from '{source}' it is {due[0]:.6g}."
 
 
-def beyond_bounds(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:
+def _beyond_bounds(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:
     """Sentences on calibrated scales beyond their operator's bound, unless a neighbour shares the range."""
-    origins = network.config.get("scale_origins", {})
+    rules = network.rules
     for node in graph.of(*WITHIN_ONE):
         tensor = node.outputs[0]
         scale = network.scales.get(tensor, 0.0)
-        if origins.get(tensor, {}).get("rule") != CALIBRATED or scale * INT8_MAX <= BEYOND:
+        if rules.get(tensor) != CALIBRATED or scale * INT8_MAX <= BEYOND:
             continue
         ends = {name for one in (node, *graph.consumers(tensor)) for name in (*one.inputs, *one.outputs)} - {tensor}
         if not any(abs(network.scales.get(name, 0.0) - scale) <= SAME * scale for name in ends):
             amax = scale * INT8_MAX
             bound = f"the output of {node.op_type} cannot exceed 1"
             yield f"Tensor '{tensor}' was calibrated and has the range {amax:.4g}; {bound}."
-
-
-def not_as_planned(network: ImplicitNetwork, higher: Collection[str]) -> Iterator[str]:
-    """Sentences on layers planned in INT8 that lack a scale for it. higher: above INT8."""
-    for row in network.plan:
-        lacking = [name for name in (*row.inputs, *row.outputs) if name not in network.scales]
-        if row.precision == INT8 and row.name in higher and lacking:
-            yield f"Layer '{row.name}' is planned in INT8, but '{lacking[0]}' has no scale."
 
 
 # -------------------------------------------------------------------- verdicts
@@ -389,15 +361,12 @@ def worst(verdicts: Iterable[str]) -> str:
 
 def judge_all(setup: Setup, found: Mapping[str, SlicedComparison]) -> Judged:
     """found: output -> explicit model against simulated engine."""
-    network, samples, names, placement = setup.network, setup.samples, setup.names, setup.simulated.placement
-    gates = {n.outputs[0] for n in names.stripped.nodes if setup.options.sigmoid_fp16 and n.is_op(*SIGMOIDS)}
-    held = [name for name in placement.held if name not in gates]
-    proper = proper_scales(network, names, held, None if setup.random else samples, setup.where)
+    proper = proper_scales(setup)
     usual = expected_rounding(setup, proper)
-    measured = min(samples.runs, MEASURED_RUNS) * samples.batch
+    measured = min(setup.samples.runs, MEASURED_RUNS) * setup.samples.batch
     outputs = {name: judge(row, usual[name], measured, setup.random, len(found)) for name, row in found.items()}
     function, seen = _another_function(setup)
-    reasons = [*function, *_wrong_records(network, names, placement, proper)]
+    reasons = [*function, *_wrong_records(setup, proper)]
     overall = worst([seen, SUSPICIOUS if reasons else EQUAL, *(row.verdict for row in outputs.values())])
     return Judged(overall, outputs, tuple(reasons))
 
@@ -418,17 +387,22 @@ def _another_function(setup: Setup) -> tuple[list[str], str]:
     ], BROKEN if lost else EQUAL
 
 
-def _wrong_records(
-    network: ImplicitNetwork, names: Counterparts, placement: Placement, proper: Proper
-) -> Iterator[str]:
+def _wrong_records(setup: Setup, proper: Proper) -> Iterator[str]:
     """Sentences about scales that are not the model's, do not follow from it, or do not fit the data."""
-    for tensor, (scale, stated) in wrong_scales(network, names).items():
+    network, graph = setup.network, setup.names.stripped
+    for tensor, stated in _stated(network, setup.names).items():
+        scale = network.scales.get(tensor, 0.0)
+        if not stated or graph.is_constant(tensor) or stated[0] * (1 - SAME) <= scale <= stated[-1] * (1 + SAME):
+            continue
         given = f"has the scale {scale:.6g}" if scale else "has no scale"
         wanted = f"{stated[0]:.6g}" + (f" to {stated[-1]:.6g}" if len(stated) > 1 else "")
         yield f"Tensor '{tensor}' {given}; the model states {wanted}."
-    yield from underived(network, names.stripped)
-    yield from beyond_bounds(network, names.stripped)
-    yield from not_as_planned(network, placement.higher)
+    yield from _underived(network, graph)
+    yield from _beyond_bounds(network, graph)
+    for row in network.plan:
+        lacking = [name for name in (*row.inputs, *row.outputs) if name not in network.scales]
+        if row.precision == INT8 and row.name in setup.simulated.placement.higher and lacking:
+            yield f"Layer '{row.name}' is planned in INT8, but '{lacking[0]}' has no scale."
     for tensor, (share, db) in proper.tight.items():
         yield (
             f"The calibrated range of '{tensor}' clips {100 * share:.3g}% of its values on these inputs "

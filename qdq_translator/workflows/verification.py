@@ -150,11 +150,7 @@ def _verified(given: _Given, faults: list[str]) -> Verification:
     layers = compare_layers(setup) if options.per_layer else None
     rows = layers.rows if layers is not None else ()
     notes += [f"'{row.tensor}': {'; '.join(row.notes)}" for row in rows if row.tensor in network.unary]
-    audit = _audit(given)
-    sensitivity, account_of = _accounted(given, outputs, audit)
-    if audit is not None and account_of is not None:
-        rows_of = (tuple(map(account_of.with_share, audit.tensors)), tuple(map(account_of.with_share, audit.weights)))
-        audit = dataclasses.replace(audit, tensors=rows_of[0], weights=rows_of[1])
+    audit, sensitivity, account_of = _accounted(given, outputs)
     if "integrity" not in network.report:
         notes.append("the files were written without digests, so changes in the model go unnoticed")
     samples.check_unchanged()
@@ -238,31 +234,29 @@ def _simulation(given: _Given, parts: Mapping[str, Simulated], others: Iterable[
     )
 
 
-def _audit(given: _Given) -> Optional[Audit]:
-    """Of --audit."""
-    if not given.options.audit:
-        return None
-    setup = given.setup
-    asked = (setup.progress, setup.simulated.placement.weights, setup.where, setup.explicit)
-    return audit_network(setup.network, setup.samples, *asked)
-
-
-def _accounted(
-    given: _Given, outputs: Outputs, audit: Optional[Audit]
-) -> tuple[Optional[Sensitivity], Optional[Account]]:
-    """Of --sensitivity, and the noise account, in whose terms jumps, sensitivity and audit are given."""
+def _accounted(given: _Given, outputs: Outputs) -> tuple[Optional[Audit], Optional[Sensitivity], Optional[Account]]:
+    """Of --audit and --sensitivity, and the noise account, in whose terms jumps, sensitivity and audit are given."""
     options, setup = given.options, given.setup
+    audit = sensitivity = None
     if not (options.per_layer or options.sensitivity or options.audit):
-        return None, None
-    asked = (setup.network, setup.options, setup.samples, setup.float_model)
-    judge = Judge(*asked, metric=setup.metric, where=setup.where)
-    if not options.sensitivity:
+        return None, None, None
+    if options.audit:
+        asked = (setup.progress, setup.simulated.placement.weights, setup.where, setup.explicit)
+        audit = audit_network(setup.network, setup.samples, *asked)
+    about = (setup.network, setup.options, setup.samples, setup.float_model)
+    judge = Judge(*about, metric=setup.metric, where=setup.where)
+    if options.sensitivity:
+        # the metric of the explicit model, less what may be lost
+        enough = outputs.metric[EXPLICIT] - (options.max_metric_drop or 0.0) if outputs.metric else None
+        measured, found = measure_sensitivity(judge, options.time_limit, setup.progress, enough, audit)
+        sensitivity = dataclasses.replace(measured, command=_translate_again(given, measured.layers))
+    else:
         setup.progress("measuring the noise account", 0, 1)
-        return None, account(judge).in_words_of(audit)
-    # the metric of the explicit model, less what may be lost
-    enough = outputs.metric[EXPLICIT] - (options.max_metric_drop or 0.0) if outputs.metric else None
-    measured, found = measure_sensitivity(judge, options.time_limit, setup.progress, enough, audit)
-    return dataclasses.replace(measured, command=_translate_again(given, measured.layers)), found
+        found = account(judge, audit=audit)
+    if audit is not None and found is not None:
+        tensors, weights = map(found.with_share, audit.tensors), map(found.with_share, audit.weights)
+        audit = dataclasses.replace(audit, tensors=tuple(tensors), weights=tuple(weights))
+    return audit, sensitivity, found
 
 
 def _parts(given: _Given) -> dict[str, Simulated]:

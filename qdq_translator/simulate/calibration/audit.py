@@ -90,7 +90,7 @@ def audit_network(
     Raises UserError as `observe` does."""
     graph = Graph.from_model(copy_model(network.model))
     types = TensorTypes(graph)
-    origins = {name: str(origin.get("rule", "")) for name, origin in network.config.get("scale_origins", {}).items()}
+    origins = network.rules
     names = [
         name
         for name in graph.tensors()

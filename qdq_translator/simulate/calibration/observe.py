@@ -21,10 +21,11 @@ from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.workers.work import Work
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
+from qdq_translator.planning.placement import Placement
 from qdq_translator.simulate.calibration.histogram import Histogram
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.finite import only_finite
-from qdq_translator.simulate.implicit import hold
+from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.run import Session
 
@@ -55,15 +56,14 @@ def observe(
     scales: applied while the network runs. Raises UserError if ONNX Runtime cannot run the network, and for inputs that
     are not finite; with `ignore_nonfinite` those are left out. by_channel: see `Histogram`.
     """
-    copy = Graph.from_model(graph.to_model())
-    made = hold(copy, types, scales)
-    model = copy.to_model()
+    network = ImplicitNetwork(graph.to_model(), {}, {}, frozenset())
+    rounded = simulate(network, types=types, placement=Placement(dict(scales)))
     groups = list(in_groups(tensors, types, samples.batch, GROUP_BYTES))
     kept = only_finite(samples, ignore_nonfinite, where=where)
     found: dict[str, Histogram] = {}
     for number, group in enumerate(groups):
-        names = {made.get(name, name): name for name in group}
-        work = _Counting(model, list(names), kept, by_channel, where.provider)
+        names = {rounded.made.get(name, name): name for name in group}
+        work = _Counting(rounded.model, list(names), kept, by_channel, where.provider)
         histograms = where.over(work, kept.runs, progress, "observing data", (number, len(groups)))
         found.update({names[name]: histogram for name, histogram in histograms.items()})
     samples.check_unchanged()

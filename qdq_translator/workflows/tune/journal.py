@@ -6,20 +6,19 @@ import contextlib
 import json
 import sqlite3
 from pathlib import Path
-from typing import Any, Iterator, MutableMapping, Optional
+from typing import Any, Iterator, MutableMapping
 
 from qdq_translator.core.errors import UserError
 
 SCHEMA_VERSION = 1
 _TABLES = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS evaluations (key TEXT PRIMARY KEY, result TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL);
 """
 
 
 class Journal(MutableMapping[str, bytes]):
-    """Mapping of other values worth keeping. Every entry is on the disk when the call returns."""
+    """Measurements and other values worth keeping. Every entry is on the disk when the call returns."""
 
     def __init__(self, path: Path, about: dict[str, Any]) -> None:
         """about: scope of the measurements. Raises UserError if the file is another search's journal or not a journal."""
@@ -41,13 +40,6 @@ class Journal(MutableMapping[str, bytes]):
         if found and other:
             self.close()
             raise UserError(f"The journal is of another search: {', '.join(other)} differ.", remedy)
-
-    def evaluation(self, key: str) -> Optional[dict[str, Any]]:
-        row = self._file.execute("SELECT result FROM evaluations WHERE key = ?", (key,)).fetchone()
-        return None if row is None else dict(json.loads(row[0]))
-
-    def add_evaluation(self, key: str, result: dict[str, Any]) -> None:
-        self._file.execute("INSERT OR REPLACE INTO evaluations VALUES (?, ?)", (key, json.dumps(result)))
 
     def __getitem__(self, key: str) -> bytes:
         row = self._file.execute("SELECT value FROM kept WHERE key = ?", (key,)).fetchone()

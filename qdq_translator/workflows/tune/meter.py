@@ -153,11 +153,6 @@ class Outputs(Work):
 
         return run
 
-    def merge(
-        self, total: list[dict[str, np.ndarray]], part: list[dict[str, np.ndarray]]
-    ) -> list[dict[str, np.ndarray]]:
-        return total + part
-
 
 def _best(values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     for name, output in values.items():

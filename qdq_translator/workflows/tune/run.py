@@ -19,7 +19,7 @@ from qdq_translator.core.formats import tune_rows
 from qdq_translator.core.formats.files import model_name
 from qdq_translator.core.formats.layer_precisions import is_expressible
 from qdq_translator.core.formats.report_rows import Source
-from qdq_translator.core.formats.rows import plain, read
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.formats.tune_rows import FP16, Cost, Goal, Measured
 from qdq_translator.core.options import TranslateOptions, TuneOptions, effective
 from qdq_translator.core.progress import Progress
@@ -207,11 +207,12 @@ class _Judge:
 
     def measure(self, point: Point, most: float) -> Measured:
         model, key = self._model(point)
-        known = self._journal.evaluation(key)
-        if known is not None and (known["complete"] or known["most"] == most):
-            return read(Measured, known)
+        kept = self._journal.get(f"measured {key}")
+        known: Optional[tuple[Measured, float]] = pickle.loads(kept) if kept is not None else None
+        if known is not None and (known[0].complete or known[1] == most):
+            return known[0]
         measured = self._meter.measure(model, most)
-        self._journal.add_evaluation(key, {**plain(measured), "most": most})
+        self._journal[f"measured {key}"] = pickle.dumps((measured, most))
         return measured
 
     def again(self, point: Point, meter: Meter) -> Measured:
