@@ -13,6 +13,7 @@ import pytest
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import UserError
+from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.user_metric import metric_of
 
 SAMPLES = EXAMPLE_MODEL.parent / "digits_samples.npz"
@@ -144,12 +145,13 @@ def test_what_fails_is_said_in_a_sentence(spec: str, said: str, desk: Path, caps
 
 def test_batches_count_by_their_samples(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text("def first(outputs, labels):\n    return float(outputs['y'][0]) + labels[0]\n")
+    samples = Samples(2, 3, "here", lambda run: {}, np.repeat([10, 20], 3))
     score = metric_of(f"{tmp_path}/m.py:first").start("explicit")
-    score.add({"y": np.array([1.0])}, np.array([10]), batch=3)
-    score.add({"y": np.array([2.0])}, np.array([20]), batch=1)
-    assert score.result() == (3 * 11 + 22) / 4
-    with pytest.raises(UserError, match="samples 4 to 5 of the explicit stage"):
-        score.add({"z": np.array([2.0])}, np.array([20]), batch=2)
+    score.add({"y": np.array([1.0])}, samples, 0)
+    score.add({"y": np.array([2.0])}, samples, 1)
+    assert score.result() == (11 + 22) / 2
+    with pytest.raises(UserError, match="samples 3 to 5 of the explicit stage"):
+        score.add({"z": np.array([2.0])}, samples, 1)
 
 
 def test_wrong_usage(desk: Path) -> None:

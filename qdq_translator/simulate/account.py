@@ -290,9 +290,9 @@ class Judge:
         def score(part: _Varied) -> None:
             """Score in this process in sample order, whichever worker ran them."""
             for outputs in part.outputs:
-                labels = self.samples.labels_of(next(runs))
+                run = next(runs)
                 for one, values in zip(scores, outputs):
-                    one.add(values, labels, self.samples.batch)
+                    one.add(values, self.samples, run)
             part.outputs.clear()
 
         work = _Varying(model, changes, self.samples, self.where.provider, self.expected, keep=bool(scores))

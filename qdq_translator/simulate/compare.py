@@ -93,9 +93,9 @@ def compare_outputs(
     def score(part: _Compared) -> None:
         """Score in this process in sample order, for any worker."""
         for values in part.outputs:
-            labels = samples.labels_of(next(scored))
+            run = next(scored)
             for stage, one in scores.items():
-                one.add(values[stage], labels, samples.batch)
+                one.add(values[stage], samples, run)
         part.outputs.clear()
 
     found = setup.where.over(work, samples.runs, setup.progress, "comparing outputs", watch=score)

@@ -123,7 +123,8 @@ class Samples:
 
     def words(self, run: int) -> str:
         """The samples of one run, for a sentence."""
-        return sample_words(run * self.batch, self.batch)
+        first = run * self.batch
+        return f"sample {first}" if self.batch == 1 else f"samples {first} to {first + self.batch - 1}"
 
     def labelled(self, path: Place) -> Samples:
         """With the labels that a .npy, or the array `labels` of an .npz, holds; raises UserError for too few."""
@@ -138,10 +139,6 @@ class Samples:
     def __len__(self) -> int:
         """Samples, not runs."""
         return self.runs * self.batch
-
-
-def sample_words(first: int, count: int) -> str:
-    return f"sample {first}" if count == 1 else f"samples {first} to {first + count - 1}"
 
 
 @functools.lru_cache(maxsize=2)

@@ -27,7 +27,7 @@ import numpy as np
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.parsing import did_you_mean
-from qdq_translator.simulate.inputs import sample_words
+from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import class_scores
 
 Outputs = Mapping[str, np.ndarray]
@@ -82,31 +82,30 @@ class UserMetric:
 
 
 class Score:
-    """One metric over one stage, run by run."""
+    """One metric over one stage, run by run. values: of each run, if the metric is a function."""
 
     def __init__(self, metric: UserMetric, stage: str) -> None:
         self.metric, self.stage = metric, stage
-        self._sum, self._samples = 0.0, 0
+        self.values: list[float] = []
         self._object: Any = None
         if inspect.isclass(metric.make):
             self._object = metric.call("when it is made", metric.make)
             if not all(callable(getattr(self._object, name, None)) for name in ("add", "result")):
                 raise UserError(f"The class '{metric.name}' has no methods add and result.", _PROTOCOL)
 
-    def add(self, outputs: Outputs, labels: Optional[np.ndarray], batch: int = 1) -> None:
-        """Add the outputs of one run, of `batch` samples. Raises UserError if the user's code fails."""
-        what = f"on {sample_words(self._samples, batch)} of the {self.stage} stage"
-        self._samples += batch
+    def add(self, outputs: Outputs, samples: Samples, run: int) -> None:
+        """Add the outputs of one run. Raises UserError if the user's code fails."""
+        what, labels = f"on {samples.words(run)} of the {self.stage} stage", samples.labels_of(run)
         if self._object is not None:
             self.metric.call(what, self._object.add, dict(outputs), labels)
         else:
             value = self.metric.call(what, self.metric.make, dict(outputs), labels)
-            self._sum += batch * self.metric.number(what, value)
+            self.values.append(self.metric.number(what, value))
 
     def result(self) -> float:
         """Raises UserError if the user's code fails or gives no finite number."""
         if self._object is None:
-            return self._sum / self._samples if self._samples else 0.0
+            return sum(self.values) / len(self.values) if self.values else 0.0
         what = f"over all samples of the {self.stage} stage"
         return self.metric.number(what, self.metric.call(what, self._object.result))
 

@@ -103,28 +103,19 @@ class Meter:
     ) -> tuple[float, np.ndarray, list[int]]:
         """(score, the value of each run if the metric is a mean, the runs measured)."""
         score = self.metric.start(stage)
-        values: list[float] = []
         runs = [run for shard in ranges for run in shard]
         work = Outputs(model, stage, ends, self.samples, self._where.provider, self.is_top1)
+        left = iter(runs)
 
         def take(part: list[dict[str, np.ndarray]]) -> None:
             """Score here and in order, for any worker."""
             for outputs in part:
-                run = runs[len(values)]
-                labels = self.samples.labels_of(run)
-                if self.is_mean:
-                    what = f"on {self.samples.words(run)} of the {stage} stage"
-                    value = self.metric.call(what, self.metric.make, outputs, labels)
-                    values.append(self.metric.number(what, value))
-                else:
-                    score.add(outputs, labels, self.samples.batch)
-                    values.append(0.0)
+                score.add(outputs, self.samples, next(left))
             part.clear()
 
         self._where.engine.run(work, ranges, watch=take)
-        if self.is_mean:
-            return _mean(np.array(values)), np.array(values), runs
-        return score.result(), np.empty(0), runs
+        values = np.array(score.values)
+        return _mean(values) if self.is_mean else score.result(), values, runs
 
 
 def _mean(values: np.ndarray) -> float:
