@@ -5,7 +5,7 @@ round were chosen when the table was frozen, from threads that had not been read
 lines of round 1, 2 of 8 of round 2 and 1 of 7 of round 3 (others only by TensorRT's error code). From round 4 on, `cause` is what the
 maintainers or the thread name, and `explained_at_first_sight` says whether the row named it (judged by its author). Rows were added
 after each round; lines of rounds 8 to 11 are mostly of programs around TensorRT. From round 12 on a line may have a known wording, but
-its thread was in no row and no test; rounds 17 to 21 are about DLA, calibration and Q/DQ. `data/whole_logs.json`
+its thread was in no row and no test; rounds 17 to 22 are about DLA, calibration and Q/DQ. `data/whole_logs.json`
 holds shortened logs with the row that explains the failure.
 """
 
