@@ -18,7 +18,7 @@ from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.schemas import report_schema
 from qdq_translator.engine import inspector
 from qdq_translator.engine.inspector import check_engine
-from qdq_translator.engine.layer_info import LayerInfo, fused_names, parse_layer_info, precision_of, read_layer_info
+from qdq_translator.engine.layer_info import EngineLayer, fused_names, parse_layer_info, precision_of, read_layer_info
 from qdq_translator.engine.messages import parse_log
 from qdq_translator.targets.precision import LayerPlan
 from tests.conftest import SHARED, need_shared
@@ -53,7 +53,7 @@ def row(name: str, kind: str, before: str, after: str, **more: Any) -> dict[str,
     }
 
 
-def info(*rows: dict[str, Any], ends: str = "Bindings") -> LayerInfo:
+def info(*rows: dict[str, Any], ends: str = "Bindings") -> list[EngineLayer]:
     return parse_layer_info(json.dumps({"Layers": list(rows), ends: ["in", "out"]}))
 
 
@@ -130,7 +130,7 @@ def test_metadata_of_10_x(separator: str) -> None:
     raw = text.replace("\\u001e", "\x1e").replace("\\u001f", "\x1f")
     for form in (text, raw):
         engine = parse_layer_info(form)
-        assert engine.layers[0].metadata == tuple(names)
+        assert engine[0].metadata == tuple(names)
         check = check_engine(chain(*((n, "Conv", "int8") for n in names)), engine)
         assert set(verdicts(check).values()) == {("obeyed", "int8")}
 

@@ -273,7 +273,7 @@ def truth_of(made: Any) -> dict[str, Any]:
     info, profile = engine_of(made.report)
     parsed = parse_layer_info(json.dumps(info))
     times = {row["name"]: row["averageMs"] for row in profile[1:]}
-    found: dict[str, Any] = rows.plain(engine_truth(check_engine(made.plan, parsed), parsed, times))
+    found: dict[str, Any] = rows.plain(engine_truth(check_engine(made.plan, parsed), times))
     return found
 
 

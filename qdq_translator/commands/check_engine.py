@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,8 +14,8 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.options import REQUIRED, model_option, setting, translation_option
-from qdq_translator.engine.layer_info import LayerInfo, read_layer_info
-from qdq_translator.engine.messages import BuildLog, read_log
+from qdq_translator.engine.layer_info import read_layer_info
+from qdq_translator.engine.messages import read_log
 from qdq_translator.output.emit.trtexec.request import Remembered
 from qdq_translator.output.report.tables import print_pairs, print_table, title
 
@@ -51,52 +51,48 @@ def run(options: Options) -> int:
 
     if is_explicit(options.translation):
         network = read_explicit(Path(options.translation))
-        check, _, log = inspect_explicit(network, options.layer_info, options.log)
+        check = inspect_explicit(network, options.layer_info, options.log)
         rows = explain_unfused(network.graph, check)
         unfused = {"unfused_qdq": [{k: v for k, v in plain(row).items() if k != "milliseconds"} for row in rows]}
-        _print(options, check, log, unfused)
+        _print(options, check, unfused)
         for row in () if options.json else rows:
             print(f"{row.layer}: {row.pattern or 'no pattern of the network explains it'}. {row.cure}".rstrip())
         if rows and not options.json:
             print(f"'qdq-translator explicit -i {options.translation}' places all pairs again.")
         return 1 if options.strict and (rows or not check.obeys) else 0
-    check, _, log = inspect(locate(options.translation, options.model), options.layer_info, options.log)
-    _print(options, check, log, {})
+    check = inspect(locate(options.translation, options.model), options.layer_info, options.log)
+    _print(options, check, {})
     failed = (options.strict and not check.obeys) or (options.fail_on_gpu_fallback and check.gpu_fallbacks)
     return 1 if failed else 0
 
 
-def inspect_explicit(
-    network: "Explicit", layer_info: str, log_file: Optional[str]
-) -> "Tuple[EngineCheck, LayerInfo, Optional[BuildLog]]":
+def inspect_explicit(network: "Explicit", layer_info: str, log_file: Optional[str]) -> "EngineCheck":
     """The engine of `layer_info` against the plan of an explicit network. Raises UserError for an engine of another one."""
     return _compared(layer_info, log_file, network.report.source.file, network.plan, {})
 
 
 def _compared(
     layer_info: str, log_file: Optional[str], model: str, plan: Any, precisions: Dict[str, str]
-) -> "Tuple[EngineCheck, LayerInfo, Optional[BuildLog]]":
+) -> "EngineCheck":
     """Raises UserError for the layer information of another model."""
     from qdq_translator.engine.inspector import check_engine
 
-    info, log = read_layer_info(Path(layer_info)), read_log(Path(log_file)) if log_file else None
-    check = check_engine(plan, info, log, precisions)
+    built = read_layer_info(Path(layer_info))
+    check = check_engine(plan, built, read_log(Path(log_file)) if log_file else None, precisions)
     if not any(verdict.engine_layer for verdict in check.verdicts):
         raise UserError(
             f"No layer of {layer_info} has a name of {model}.",
             "Give the layer information of an engine that was built from this model.",
         )
-    return check, info, log
+    return check
 
 
-def inspect(
-    files: "TranslationFiles", layer_info: str, log_file: Optional[str]
-) -> "Tuple[EngineCheck, LayerInfo, Optional[BuildLog]]":
+def inspect(files: "TranslationFiles", layer_info: str, log_file: Optional[str]) -> "EngineCheck":
     """The engine of `layer_info` against the plan of a translation. Raises UserError for an engine of another model or device."""
     from qdq_translator.engine.inspector import planned
 
     precisions = files.read_layer_precisions() if files.layer_arg.exists() else {}
-    check, info, log = _compared(layer_info, log_file, files.model.name, planned(files), precisions)
+    check = _compared(layer_info, log_file, files.model.name, planned(files), precisions)
     made = Remembered.of(files)
     on_dla = any(region.device == "DLA" for region in check.regions) or any(v.device == "DLA" for v in check.verdicts)
     unknown = any(not region.device for region in check.regions)
@@ -105,15 +101,16 @@ def inspect(
             f"The engine of {layer_info} has layers on a DLA, but the model was translated for gpu.",
             "Translate it with --target orin-dla (or xavier-dla), or give the layer information of the GPU engine.",
         )
-    if made.on_dla and not (on_dla or unknown or check.gpu_fallbacks or (log is not None and log.dla)):
+    if made.on_dla and not (on_dla or unknown or check.gpu_fallbacks or (check.log is not None and check.log.dla)):
         raise UserError(
             f"The engine of {layer_info} has no layer on a DLA, but the model was translated for {made.target}.",
             "Build it with the command that 'qdq-translator trtexec' prints, or translate the model with --target gpu.",
         )
-    return check, info, log
+    return check
 
 
-def _print(options: Options, check: "EngineCheck", log: "Optional[BuildLog]", more: Dict[str, Any]) -> None:
+def _print(options: Options, check: "EngineCheck", more: Dict[str, Any]) -> None:
+    log = check.log
     if options.json:
         found = {"messages": occurrences(log)} if log is not None else {}
         print(json.dumps({**check.as_dict(), **more, **found}, indent=2, ensure_ascii=False))

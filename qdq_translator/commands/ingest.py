@@ -82,7 +82,7 @@ def _layers(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any
     model, _ = load_model(files.model, weights=False)
     info = read_layer_info(results.layer_info)
     check = inspector.check_engine(inspector.planned(files), info, results.log, files.read_layer_precisions())
-    engine = inspector.engine_truth(check, info, read_profile(str(results.profile)) if results.profile else {})
+    engine = inspector.engine_truth(check, read_profile(str(results.profile)) if results.profile else {})
     rows = check.disobediences
     against = [f"  {row.name}: planned {row.planned}, runs in {row.actual or row.verdict}" for row in rows]
     timed = sorted((row for row in engine.layers if row.milliseconds), key=lambda row: -(row.milliseconds or 0.0))

@@ -163,11 +163,11 @@ def _explicit(options: Options) -> "Tuple[Report, List[Engine]]":
 
     network, engines = read_explicit(Path(options.translation)), []
     for layer_info, times, log in _engine_files(options):
-        check, info, _ = inspect_explicit(network, layer_info, log)
+        check = inspect_explicit(network, layer_info, log)
         if not (options.html or options.json):
             draw(check, options.all)
         unfused = tuple(explain_unfused(network.graph, check, times))
-        engines.append(replace(engine_truth(check, info, times), unfused=unfused))
+        engines.append(replace(engine_truth(check, times), unfused=unfused))
     return network.report, engines
 
 
@@ -191,10 +191,10 @@ def _engines(files: "TranslationFiles", options: Options) -> "List[Engine]":
         first = options.against and len(options.layer_info) == 2 and not engines
         planned = locate(str(options.against), "") if first else files
         if '"qdq-translator board"' not in read_text(Path(path), "Check the path.")[:200]:
-            check, info, _ = inspect(planned, path, log)
+            check = inspect(planned, path, log)
             if not quiet:
                 draw(check, options.all)
-            engines.append(engine_truth(check, info, times))
+            engines.append(engine_truth(check, times))
             continue
         stored = read_json(Path(path), board_schema(), "Give the file that 'ingest' wrote.").get("engine")
         if stored is None:

@@ -15,7 +15,7 @@ from qdq_translator.core.formats.engine_rows import DISOBEYED, MISSING, ExtraLay
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.report_rows import Precision
 from qdq_translator.core.formats.rows import plain, read
-from qdq_translator.engine.layer_info import FLOATING, EngineLayer, LayerInfo, fused_names
+from qdq_translator.engine.layer_info import FLOATING, EngineLayer, fused_names
 from qdq_translator.engine.messages import BuildLog
 from qdq_translator.ir.io import load_model
 from qdq_translator.ir.operators import PARTS, VIEWS, WEIGHTED
@@ -71,8 +71,10 @@ _LISTS = (
 
 @dataclasses.dataclass
 class EngineCheck:
-    """Everything `check-engine` found."""
+    """Everything `check-engine` found. layers: of the engine, in its order; log: of its build, if there is one."""
 
+    layers: Sequence[EngineLayer]
+    log: Optional[BuildLog]
     verdicts: list[LayerVerdict]
     reformats: list[ExtraLayer]
     quantizers: list[ExtraLayer]
@@ -82,7 +84,6 @@ class EngineCheck:
     missing_scales: list[str]
     cache_rejected: bool
     unmatched_precisions: list[str]
-    engine_layers: int
 
     def count(self, planned: str, verdict: str) -> int:
         return sum(v.planned == planned and v.verdict == verdict for v in self.verdicts)
@@ -98,7 +99,7 @@ class EngineCheck:
     def summary(self) -> engine_rows.CheckSummary:
         return engine_rows.CheckSummary(
             obeys=self.obeys,
-            engine_layers=self.engine_layers,
+            engine_layers=len(self.layers),
             int8={v: self.count("int8", v) for v in (OBEYED, DISOBEYED, UNSEEN, DISSOLVED, MISSING)},
             disobediences=len(self.disobediences),
             dla_subgraphs=sum(r.device == "DLA" for r in self.regions),
@@ -157,14 +158,17 @@ def _reachable(start: int, edges: Sequence[Sequence[int]]) -> set[int]:
 
 
 def check_engine(
-    plan: Sequence[LayerPlan], info: LayerInfo, log: Optional[BuildLog] = None, layer_precisions: Iterable[str] = ()
+    plan: Sequence[LayerPlan],
+    layers: Sequence[EngineLayer],
+    given: Optional[BuildLog] = None,
+    layer_precisions: Iterable[str] = (),
 ) -> EngineCheck:
     """Holds an engine against the plan. `layer_precisions`: names given to `--layerPrecisions`."""
-    log = log or BuildLog()
+    log = given or BuildLog()
     graph = _Graph(plan)
-    found, extras = _attribute(graph, info)
-    devices = _devices(info, log)
-    regions = _expand_regions(graph, info, found, devices)
+    found, extras = _attribute(graph, layers)
+    devices = _devices(layers, log)
+    regions = _expand_regions(graph, layers, found, devices)
     on_dla = any(region.device == "DLA" for region in regions) or bool(log.dla)
     causes: dict[str, str] = {}
     for layer, cause in log.fallbacks:
@@ -175,22 +179,25 @@ def check_engine(
     on_gpu = (v.name for v in verdicts if v.device == "GPU" and v.verdict not in (DISSOLVED, MISSING))
     fallen = dict.fromkeys((*(on_gpu if on_dla else ()), *causes))
     return EngineCheck(
+        layers=layers,
+        log=given,
         verdicts=verdicts,
         regions=regions,
         gpu_fallbacks=[engine_rows.Fallback(name, causes.get(name, "")) for name in fallen],
         missing_scales=list(scales),
         cache_rejected=log.cache_rejected,
         unmatched_precisions=[n for n in layer_precisions if log.set_precisions and n not in log.set_precisions],
-        engine_layers=len(info.layers),
         **extras,
     )
 
 
-def _attribute(graph: _Graph, info: LayerInfo) -> tuple[dict[int, EngineLayer], dict[str, list[ExtraLayer]]]:
+def _attribute(
+    graph: _Graph, layers: Sequence[EngineLayer]
+) -> tuple[dict[int, EngineLayer], dict[str, list[ExtraLayer]]]:
     """Plan position -> the engine layer that computes it, and by kind the layers that TensorRT put in or left standing."""
     found: dict[int, EngineLayer] = {}
     extras: dict[str, list[ExtraLayer]] = {"reformats": [], "quantizers": [], "unfused_qdq": []}
-    for layer in info.layers:
+    for layer in layers:
         if layer.region and not layer.metadata:
             continue
         names = list(layer.metadata)
@@ -228,11 +235,11 @@ def _change(layer: EngineLayer) -> str:
     return before if before == after else f"{before} -> {after}"
 
 
-def _devices(info: LayerInfo, log: BuildLog) -> dict[str, str]:
+def _devices(layers: Sequence[EngineLayer], log: BuildLog) -> dict[str, str]:
     """Engine layer name -> 'DLA' or 'GPU'; Myelin regions are the GPU's, other regions unknown without a log."""
     devices = {}
     dla, gpu = set(log.dla), set(log.gpu)
-    for layer in info.layers:
+    for layer in layers:
         kind = layer.layer_type.lower()
         if "dla" in kind or layer.name in dla:
             devices[layer.name] = "DLA"
@@ -242,11 +249,11 @@ def _devices(info: LayerInfo, log: BuildLog) -> dict[str, str]:
 
 
 def _expand_regions(
-    graph: _Graph, info: LayerInfo, found: dict[int, EngineLayer], devices: Mapping[str, str]
+    graph: _Graph, every: Sequence[EngineLayer], found: dict[int, EngineLayer], devices: Mapping[str, str]
 ) -> list[Region]:
     """Fills `found` for the nodes inside regions: on a path from the first to the last, or between them in graph order
     and computed by no other layer."""
-    layers = [layer for layer in info.layers if layer.region]
+    layers = [layer for layer in every if layer.region]
     inside: dict[str, set[int]] = {}
     spans: dict[str, tuple[int, int]] = {}
     for layer in layers:
@@ -353,9 +360,9 @@ def _high_edges(graph: _Graph, region: Region) -> set[int]:
 # ---------------------------------------------------------------- beside the plan, layer by layer
 
 
-def engine_truth(check: EngineCheck, info: LayerInfo, times: Mapping[str, float]) -> engine_rows.Engine:
+def engine_truth(check: EngineCheck, times: Mapping[str, float]) -> engine_rows.Engine:
     """times: layer of the engine -> milliseconds (`board.read_profile`), {} without a profile."""
-    engine = {layer.name: layer for layer in info.layers}
+    engine = {layer.name: layer for layer in check.layers}
     members: dict[str, list[str]] = {}
     for verdict in check.verdicts:
         if verdict.engine_layer:
@@ -374,7 +381,7 @@ def engine_truth(check: EngineCheck, info: LayerInfo, times: Mapping[str, float]
         milliseconds=sum(times.values()) if times else None,
         layers=tuple(rows),
         disagreements=tuple(verdict.name for verdict in check.disobediences),
-        unmatched=tuple(_unmatched(check, info, members, times)),
+        unmatched=tuple(_unmatched(check, members, times)),
         missing=tuple(v.name for v in check.verdicts if v.verdict == MISSING and v.planned != FREE),
         unfused_qdq=tuple(check.unfused_qdq),
         gpu_fallbacks=tuple(check.gpu_fallbacks),
@@ -388,7 +395,7 @@ def _formats(layer: EngineLayer) -> str:
 
 
 def _unmatched(
-    check: EngineCheck, info: LayerInfo, members: Mapping[str, Sequence[str]], times: Mapping[str, float]
+    check: EngineCheck, members: Mapping[str, Sequence[str]], times: Mapping[str, float]
 ) -> list[engine_rows.Unmatched]:
     """Layers of the engine without a planned one, the slowest first, and rows that only the profile has."""
     kinds = (
@@ -397,7 +404,7 @@ def _unmatched(
         ("Q/DQ left unfused", check.unfused_qdq),
     )
     what = {layer.name: kind for kind, layers in kinds for layer in layers}
-    types = {layer.name: layer.layer_type for layer in info.layers}
+    types = {layer.name: layer.layer_type for layer in check.layers}
     names = [name for name in dict.fromkeys((*types, *times)) if name not in members]
     rows = [
         engine_rows.Unmatched(

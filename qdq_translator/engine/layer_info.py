@@ -84,19 +84,12 @@ class EngineLayer:
         return max(kinds, key=("int8", "fp8", "fp16", "bf16", "fp32").index)
 
 
-@dataclass(frozen=True)
-class LayerInfo:
-    """The layers of an engine in its order."""
-
-    layers: tuple[EngineLayer, ...]
-
-
-def read_layer_info(path: Path) -> LayerInfo:
+def read_layer_info(path: Path) -> list[EngineLayer]:
     """Read the output of `--exportLayerInfo` or our builder. Raises UserError if it is unusable."""
     return parse_layer_info(read_text(path, "Check the path."), str(path))
 
 
-def parse_layer_info(text: str, origin: str = "The layer information") -> LayerInfo:
+def parse_layer_info(text: str, origin: str = "The layer information") -> list[EngineLayer]:
     """Layer information JSON of TensorRT 8.x, 10.x and 11.x; unescaped control characters are accepted.
 
     Raises UserError on other JSON, and on files with names only.
@@ -110,7 +103,7 @@ def parse_layer_info(text: str, origin: str = "The layer information") -> LayerI
             f"{origin} contains only layer names, no precisions.",
             "Build the engine again with --profilingVerbosity=detailed (it is fixed at build time) and export again.",
         )
-    return LayerInfo(tuple(_layer(row) for row in rows))
+    return [_layer(row) for row in rows]
 
 
 def _layer(row: Mapping[str, Any]) -> EngineLayer:

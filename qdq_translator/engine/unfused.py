@@ -104,7 +104,7 @@ def plan_of(graph: Graph) -> list[LayerPlan]:
         read = float_activations(node.reads(), graph, types)
         made = float_activations(node.outputs, graph, types)
         computed = [name for name in read if not _weight(graph, name)]
-        quantized = [name for name in computed if _is_pair(graph, name)]
+        quantized = [name for name in computed if _dequantizer(graph, name)]
         follows = (*CLAMPS, "Add", *MOVES)
         fits = [name for name in computed if name in quantized or (node.op_type in follows and name in int8)]
         precision: Precision = (
@@ -170,7 +170,7 @@ def _pattern(
     if before is not None and is_dequantize(before):
         return f"two pairs in a row, behind '{before.name}'", "Leave one of them out, unless both ranges are meant."
     for reader in behind:
-        bare = [name for name in _operands(reader) if not _is_pair(graph, name) and not _is_product(graph, name)]
+        bare = [name for name in _operands(reader) if not _dequantizer(graph, name) and not _is_product(graph, name)]
         if reader.is_op(*WEIGHTED, "Add", "Mul", "Concat") and bare:
             return (
                 f"{reader.op_type} '{reader.name}' reads '{bare[0]}' without a pair",
@@ -206,25 +206,26 @@ def _operands(node: Node) -> Iterable[str]:
     return [name for name in (node.inputs[:2] if node.is_op(*WEIGHTED) else node.inputs) if name]
 
 
-def _is_pair(graph: Graph, name: str) -> bool:
+def _dequantizer(graph: Graph, name: str) -> Optional[Node]:
+    """The DQ that makes a tensor."""
     maker = graph.producer.get(name)
-    return maker is not None and is_dequantize(maker)
+    return maker if maker is not None and is_dequantize(maker) else None
 
 
 def _fits(graph: Graph, name: str) -> bool:
     """Comes from a pair, or from a product that fuses with its only reader."""
-    return _is_pair(graph, name) or (_is_product(graph, name) and graph.consumer_count(name) == 1)
+    return _dequantizer(graph, name) is not None or (_is_product(graph, name) and graph.consumer_count(name) == 1)
 
 
-def _weight(graph: Graph, name: str) -> bool:
-    """A constant behind a DQ."""
-    maker = graph.producer.get(name)
-    return maker is not None and is_dequantize(maker) and maker.inputs[0] not in graph.producer
+def _weight(graph: Graph, name: str) -> Optional[str]:
+    """The quantized constant behind a DQ."""
+    maker = _dequantizer(graph, name)
+    return maker.inputs[0] if maker is not None and maker.inputs[0] not in graph.producer else None
 
 
 def _size(graph: Graph, name: str) -> int:
     """Elements of a quantized constant, 0 for anything else."""
-    values = graph.array(graph.producer[name].inputs[0]) if _weight(graph, name) else None
+    values = graph.array(_weight(graph, name) or "")
     return 0 if values is None else int(values.size)
 
 
@@ -235,8 +236,8 @@ def _is_product(graph: Graph, name: str) -> bool:
 
 def _source(graph: Graph, name: str) -> str:
     """The tensor in front of a pair."""
-    maker = graph.producer.get(name)
-    if maker is None or not is_dequantize(maker):
+    maker = _dequantizer(graph, name)
+    if maker is None:
         return name
     quantizer = graph.producer.get(maker.inputs[0])
     return quantizer.inputs[0] if quantizer is not None and is_quantize(quantizer) else name

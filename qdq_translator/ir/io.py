@@ -238,14 +238,10 @@ class _DataFiles:
                     raise ModelError(
                         f"External data of {who} overlap those of many other tensors.", "Export the model again."
                     )
-                if offset + needed > size_of(file):
-                    raise EOFError
-                data = np.empty(needed, np.uint8).data
                 file.seek(offset)
-                if file.readinto(data) < needed:
-                    raise EOFError
-        except EOFError as error:
-            raise ModelError(f"External data '{location}' ends inside {who}.", "Copy it again.") from error
+                data = np.empty(min(needed, size_of(file)), np.uint8).data
+                if len(data) < needed or file.readinto(data) < needed:
+                    raise ModelError(f"External data '{location}' ends inside {who}.", "Copy it again.")
         except OSError as error:
             raise ModelError(
                 f"External data '{location}' of {who} cannot be read: {error.strerror}.",
