@@ -203,7 +203,6 @@ _READ_ELSEWHERE = {
     ("passes/dla/recurrent.py", "layout"): "of recurrent layers, the only rule that reads them",
     ("passes/dla/recurrent.py", "linear_before_reset"): "of recurrent layers, the only rule that reads them",
     ("passes/normal_forms/refused.py", "mode"): "of forms that a parser refuses, checked there alone",
-    ("passes/normal_forms/refused.py", "num_groups"): "of forms that a parser refuses, checked there alone",
     ("passes/opset.py", "ceil_mode"): "of that rule alone",
     ("passes/opset.py", "pads"): "of that rule alone",
     ("qdq/float_types.py", "axis"): "of that rule alone",

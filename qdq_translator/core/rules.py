@@ -61,6 +61,7 @@ _REWRITES = {
     "D26": "one-dimensional layers, and what is around them, work on [N, C, L, 1]",
     "D27": "Conv with a kernel above 32, or too large for the buffer, becomes parts and their sum",
     "D28": "LSTM, GRU and RNN of a few steps become the layers of the steps",
+    "D29": "normalizations become means, products and a power (--assume pow)",
 }
 _ROWS = (
     # ---------------------------------------------------------------- quantizers

@@ -68,6 +68,8 @@ keeps_dimensions = _attribute("keepdims", 1, bool)
 epsilon = _attribute("epsilon", 1e-5, float)
 block_size = _attribute("blocksize", 0, int)
 groups = _attribute("group", 1, int)
+groups_of_channels = _attribute("num_groups", 0, int)
+"""Of a GroupNormalization."""
 truncates = _attribute("fmod", 0, bool)
 """A Mod whose result has the sign of the dividend."""
 reduction = _attribute("reduction", "none", str)

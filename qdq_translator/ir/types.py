@@ -152,6 +152,9 @@ def _add_nodes(graph: Graph, model: onnx.ModelProto) -> set[str]:
     own_name, domains = dict.fromkeys(graph.outputs), {""}
     for node in graph.nodes:
         inputs = node.inputs
+        if node.is_op("GroupNormalization"):  # of which ONNX infers nothing
+            nodes.add(op_type="Identity", input=inputs[:1], output=node.outputs)
+            continue
         if node.op_type in WEIGHTED and not node.domain:
             inputs = inputs[:]
             for index, name in enumerate(inputs):

@@ -25,7 +25,9 @@ from qdq_translator.targets.cost.estimate import END_ON_GPU, FURTHER_REGION, wor
 from qdq_translator.targets.dla.limits import GPU
 from qdq_translator.targets.settings import Settings
 
-_ADD_WORK = frozenset(("D4", "D5", "D7", "D11", "D13", "D15", "D17", "D19", "D21", "D23", "D24", "D25", "D27", "D28"))
+_ADD_WORK = frozenset(
+    ("D4", "D5", "D7", "D11", "D13", "D15", "D17", "D19", "D21", "D23", "D24", "D25", "D27", "D28", "D29")
+)
 """Rules that make layers for the DLA of others; the rest gives layers that are there another form."""
 
 

@@ -31,6 +31,7 @@ from qdq_translator.passes.dla import (
     large_windows,
     linear_axis,
     max_pool,
+    norms,
     one_dimension,
     products,
     recurrent,
@@ -54,6 +55,7 @@ RULES = (
     kernel_parts,
     folded_axis,
     channels_last,
+    norms,
     spatial_mean,
     max_pool,
     chains,
@@ -81,14 +83,8 @@ _PLACES = "its indices are computed, or address single values"
 NO_REWRITE = {
     "MatMul": dense.PRODUCT,
     "Einsum": dense.PRODUCT,
-    **dict.fromkeys(
-        (
-            *("LayerNormalization", "InstanceNormalization", "GroupNormalization", "LpNormalization", "ReduceL2"),
-            *("MeanVarianceNormalization", "RMSNormalization"),
-        ),
-        _ROOT,
-    ),
-    **dict.fromkeys(("Sqrt", "LpPool", "GlobalLpPool"), "the DLA has no root (limit O1)"),
+    **dict.fromkeys(("LpNormalization", "MeanVarianceNormalization", "RMSNormalization"), _ROOT),
+    **dict.fromkeys(("LpPool", "GlobalLpPool"), "the DLA has no root (limit O1)"),
     **dict.fromkeys(("Erf", "Gelu"), hard_activations.ERROR_FUNCTION),
     **dict.fromkeys(
         ("Log", "Softplus", "LogSoftmax", "ReduceLogSum", "ReduceLogSumExp"),

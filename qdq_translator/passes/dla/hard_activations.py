@@ -41,7 +41,7 @@ import numpy as np
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import coefficients
-from qdq_translator.passes.dla.rewriter import NO_IMAGE, Rewriter, Row
+from qdq_translator.passes.dla.rewriter import NO_IMAGE, NO_SQUARES, Rewriter, Row
 from qdq_translator.scales.table import Origin
 
 RULE = "D7"
@@ -307,7 +307,7 @@ def tanh_of_cubic(row: Row, channels: int, linear: float, cubic: float) -> None:
         row.add("Mul", "inner", source),
     )
     row.add("Tanh", "tanh")
-    row.rewriter.network.withhold(*inner, why="a square in INT8 would lose small values")
+    row.rewriter.network.withhold(*inner, why=NO_SQUARES)
 
 
 _CASES: dict[str, Callable[[Rewriter, Node, int], None]] = {

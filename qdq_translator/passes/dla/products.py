@@ -24,7 +24,7 @@ import numpy as np
 
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla import masks
-from qdq_translator.passes.dla.rewriter import Rewriter, Row
+from qdq_translator.passes.dla.rewriter import NO_ROOT, Rewriter, Row
 
 RULE = "D19"
 
@@ -49,19 +49,17 @@ def apply(rewriter: Rewriter) -> None:
 
 def _root(rewriter: Rewriter, node: Node, rank: int) -> None:
     """Case 5."""
+    if not rewriter.has_power():
+        rewriter.leave(node, NO_ROOT)
+        return
     half = rewriter.constant(f"{node.name}.half", np.full((1,) * rank, 0.5, rewriter.dtype(node.inputs[0])))
-    made = Node("Pow", [node.inputs[0], half], node.outputs, node.name)
-    if rewriter.rejected(made):
-        rewriter.leave(node, "the DLA has no root (limit O3; --assume pow)")
-    else:
-        rewriter.replace(RULE, node, [made])
+    rewriter.replace(RULE, node, [Node("Pow", [node.inputs[0], half], node.outputs, node.name)])
 
 
 def _power(rewriter: Rewriter, node: Node) -> None:
     """Cases 1 and 2."""
     source, target = node.inputs[0], node.outputs[0]
-    given = rewriter.graph.array(node.inputs[1]) if node.is_op("Pow") else np.array(-1)
-    exponent = float(given.reshape(-1)[0]) if given is not None and given.size == 1 else None
+    exponent = rewriter.graph.scalar(node.inputs[1]) if node.is_op("Pow") else -1.0
     same_shape = rewriter.types.shape(source) == rewriter.types.shape(target)
     if exponent is None or not same_shape or rewriter.graph.is_constant(source):
         rewriter.leave(node, "its exponent is not one constant number")

@@ -15,7 +15,7 @@ from qdq_translator.passes import editor
 from qdq_translator.scales.inference.context import Context
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import Origin
-from qdq_translator.targets.dla.checks import Layer, Unknown, explicit_pads
+from qdq_translator.targets.dla.checks import Layer, Unknown, explicit_pads, has_power
 from qdq_translator.targets.dla.limits import limits_by_op
 from qdq_translator.targets.dla.verdicts import gpu_findings
 from qdq_translator.targets.settings import EVERYWHERE, Settings
@@ -30,6 +30,8 @@ LARGEST_BLOCK = {"Conv": 8, "ConvTranspose": 22}
 """Of square kernels that are their own strides (limits C6 and T3)."""
 _DIV_SINCE = (8, 6, 12)
 NO_KERNEL = "its weight is not constant, it is not two-dimensional, or its padding is not known"
+NO_ROOT = "the DLA has no root (limit O3; --assume pow)"
+NO_SQUARES = "a square in INT8 would lose small values"
 NO_IMAGE = "its input does not have four dimensions with a known number of channels"
 
 
@@ -94,6 +96,10 @@ class Rewriter(editor.Editor):
         self.leave(node, "it needs a quotient, which the DLA supports from TensorRT 8.6.12")
         return False
 
+    def has_power(self) -> bool:
+        """Whether Pow with a constant exponent is assumed to run on the DLA (limit O3)."""
+        return has_power(self.settings.hardware.tensorrt, self.settings.hardware.assumed)
+
     def each(self, *op_types: str, rewrite: Callable[[Rewriter, Node], str], cured: Sequence[str] = ()) -> None:
         """Calls `rewrite` for every node of these operators that a limit (one of `cured`, if it names any) sends to the GPU, and notes
         the reason that it returns; '' if it rewrote the node."""
@@ -117,10 +123,10 @@ class Rewriter(editor.Editor):
         self.budget.allow([max(1, size) for size in shape], 4, 0, f"A rewrite of '{name}'")
 
     def scale_layer(
-        self, source: str, target: str, channels: int, factor: Any, shift: float, name: str, dtype: Any
+        self, source: str, target: str, channels: int, factor: Any, shift: Any, name: str, dtype: Any
     ) -> Node:
         """`target = source * factor + shift` as the Scale layer that the DLA has: a BatchNormalization with mean 0,
-        variance 1 and epsilon 0. factor: a number or one for each channel."""
+        variance 1 and epsilon 0. factor, shift: a number or one for each channel."""
         self.afford(name, 4, channels)
         values = (
             ("scale", np.broadcast_to(np.asarray(factor), channels)),
@@ -145,7 +151,12 @@ class Row(editor.Row):
         super().__init__(rewriter, node)
         self.rewriter = rewriter
 
-    def scale(self, what: str, channels: int, factor: float, shift: float = 0.0) -> str:
+    def scale(self, what: str, channels: int, factor: Any, shift: Any = 0.0) -> str:
         """A Scale of the current tensor."""
         dtype, make = self.rewriter.dtype(self.node.outputs[0]), self.rewriter.scale_layer
         return self.append(what, lambda target, name: make(self.current, target, channels, factor, shift, name, dtype))
+
+    def power(self, exponent: float) -> str:
+        """Of the current tensor, of four dimensions."""
+        values = np.full((1, 1, 1, 1), exponent, self.rewriter.dtype(self.node.inputs[0]))
+        return self.add("Pow", "power", self.rewriter.constant(f"{self.node.name}.exponent", values))

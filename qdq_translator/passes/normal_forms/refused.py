@@ -159,7 +159,7 @@ _FORMS: dict[str, Callable[[Editor, Node], bool]] = {
 def _group_normalization(editor: Editor, node: Node) -> None:
     """One statistic per sample and group: InstanceNormalization of the groups; the factors are per group (opset 18) or channel."""
     graph, source, target = editor.graph, node.inputs[0], node.outputs[0]
-    shape, dtype, groups = editor.types.shape(source), editor.dtype(source), int(node.get("num_groups", 0))
+    shape, dtype, groups = editor.types.shape(source), editor.dtype(source), operators.groups_of_channels(node)
     factors = [graph.array(name) for name in node.inputs[1:3]]
     if shape is None or dtype is None or any(not isinstance(d, int) for d in shape[1:]) or len(factors) < 2:
         return

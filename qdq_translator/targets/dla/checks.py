@@ -60,10 +60,15 @@ class Layer:
 Check = Callable[[Layer], str]
 
 
+def has_power(tensorrt: tuple[int, int, int], assumed: Sequence[str]) -> bool:
+    """Whether Pow runs on the DLA: two sources of TensorRT 10.3 differ; `--assume pow` follows the operator page."""
+    return "pow" in assumed and tensorrt >= (10, 3, 0)
+
+
 def power(layer: Layer) -> str:
-    """Check Pow, on which two sources of TensorRT 10.3 differ; `--assume pow` follows the operator page."""
+    """Check Pow, by `has_power`."""
     constants = sum(layer.context.graph.is_constant(name) for name in layer.node.inputs)
-    if "pow" not in layer.assumed or layer.tensorrt < (10, 3, 0):
+    if not has_power(layer.tensorrt, layer.assumed):
         return layer.node.op_type
     return "" if constants == 1 else f"{constants} of 2 operands are constant"
 
