@@ -415,6 +415,18 @@ class Graph:
         if self._taken is not None:
             self._taken.add(new)
 
+    def before_output(self, name: str, suffix: str = "float") -> str:
+        """Graph output `name` loses its producer, which makes another tensor; returns that one's name. Readers of `name` read it."""
+        source = self.unique_name(f"{name}_{suffix}")
+        self.rename_output(self.producer[name], name, source)
+        return source
+
+    def insert_behind(self, tensor: str, nodes: Iterable[Node]) -> None:
+        """Place `nodes`, in their order, after the producer of `tensor`, or first of all if it has none."""
+        anchor = self.producer.get(tensor)
+        for node in nodes:
+            anchor = self.insert_after(node, anchor)
+
     def detach(self, name: str) -> None:
         """Detach a tensor from its producer, so that another one can provide it."""
         self.version += 1
@@ -502,6 +514,10 @@ class Graph:
         """Adds or replaces an initializer; the array must not change afterwards. Replacing does not touch arrays that were
         handed out."""
         return self.set_initializer(name, weight_of(name, values))
+
+    def constant(self, wanted: str, values: Any) -> str:
+        """Adds an initializer; its name, which is new, begins with `wanted`."""
+        return self.add_initializer(self.unique_name(wanted), np.asarray(values))
 
     def set_initializer(self, name: str, tensor: Initializer) -> str:
         """The same for an existing initializer called `name`."""

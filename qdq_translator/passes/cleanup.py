@@ -54,7 +54,7 @@ def fold_constants(graph: Graph, trained: Container[str]) -> list[Node]:
             folded.append(node)
         for name, array in values.items():
             if array is not None and name in graph.outputs:
-                graph.replace_uses(name, graph.add_initializer(graph.unique_name(f"{name}_value"), array))
+                graph.replace_uses(name, graph.constant(f"{name}_value", array))
             elif array is not None and name not in graph.producer:
                 graph.add_initializer(name, array)
                 graph.value_info.pop(name, None)

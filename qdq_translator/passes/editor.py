@@ -97,7 +97,7 @@ class Editor:
         return self.graph.node_name(wanted)
 
     def constant(self, wanted: str, values: np.ndarray) -> str:
-        return self.graph.add_initializer(self.graph.unique_name(wanted), np.asarray(values))
+        return self.graph.constant(wanted, values)
 
     def weight(
         self,
@@ -231,10 +231,15 @@ class Row:
         self.current = names[0]
         return self.current
 
+    def close(self) -> list[Node]:
+        """The layers, of which the last one has the name and outputs of the node."""
+        if self.nodes:
+            self.nodes[-1].outputs, self.nodes[-1].name = list(self.node.outputs), self.node.name
+        return self.nodes
+
     def put(self, rule: str, *more: Node) -> None:
-        """Replace the node by the layers of the row; the last one keeps its name and outputs. more: nodes that are removed with it."""
-        self.nodes[-1].outputs, self.nodes[-1].name = list(self.node.outputs), self.node.name
-        self.editor.replace(rule, self.node, self.nodes, more=more)
+        """Replace the node by the layers of the row. more: nodes that are removed with it."""
+        self.editor.replace(rule, self.node, self.close(), more=more)
         self.rule = rule
 
     def derive(self, layers: Sequence[Node], source: str, *more: Any, **named: Any) -> None:

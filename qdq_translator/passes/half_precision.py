@@ -118,11 +118,9 @@ def _behind_input(graph: Graph, value: ValueInfoProto) -> _Border:
 def _before_output(network: Network, value: ValueInfoProto) -> _Border:
     """The output's producer writes a new tensor, without a scale if the output has none (rule S2)."""
     graph, name = network.graph, value.name
-    inside = graph.unique_name(f"{name}_float32")
-    producer = graph.producer[name]
-    graph.rename_output(producer, name, inside)
+    inside = graph.before_output(name, "float32")
     cast = Node("Cast", [inside], [name], graph.node_name(f"{inside}_cast"), to=value.type.tensor_type.elem_type)
-    graph.insert_after(cast, producer)
+    graph.insert_behind(inside, [cast])
     if name not in network.scales:
         network.withhold(inside)
     return _border(cast, value, "output")

@@ -77,7 +77,7 @@ def _rewrite(network: Network, node: Node, sizes: list[int], flat: dict[str, str
 
 
 def _reshape(graph: Graph, source: str, target: str, sizes: list[int]) -> Node:
-    shape = graph.add_initializer(graph.unique_name(f"{target}_shape"), np.array(sizes, np.int64))
+    shape = graph.constant(f"{target}_shape", np.array(sizes, np.int64))
     return Node("Reshape", [source, shape], [target], graph.node_name(f"{target}_reshape"))
 
 
@@ -94,5 +94,5 @@ def _bias(graph: Graph, node: Node, columns: int) -> Optional[Node]:
     if len(dims) > 2:
         values = graph.array(name)
         assert values is not None
-        graph.set_input(add, index, graph.add_initializer(graph.unique_name(f"{name}_row"), values.reshape(1, -1)))
+        graph.set_input(add, index, graph.constant(f"{name}_row", values.reshape(1, -1)))
     return add

@@ -150,7 +150,7 @@ def _split_outputs(graph: Graph, types: TensorTypes, node: Node) -> bool:
     if sizes is None or sizes[-1] < 0:
         return False
     if len(set(sizes)) > 1:
-        name = graph.add_initializer(graph.unique_name(f"{node.name}_split"), np.array(sizes, np.int64))
+        name = graph.constant(f"{node.name}_split", np.array(sizes, np.int64))
         graph.set_inputs(node, [node.inputs[0], name])
     node.unset("num_outputs")
     return True
@@ -167,7 +167,7 @@ def _pad_axes(graph: Graph, types: TensorTypes, node: Node) -> bool:
     full = np.zeros(2 * rank, np.int64)
     for i, axis in enumerate(axes):
         full[axis], full[axis + rank] = pads[i], pads[i + len(axes)]
-    name = graph.add_initializer(graph.unique_name(f"{node.name}_pads"), full)
+    name = graph.constant(f"{node.name}_pads", full)
     graph.set_inputs(node, [node.inputs[0], name, *node.inputs[2:3]])
     return True
 

@@ -294,7 +294,7 @@ class Stripper:
             value = ""
             if step.pad_value:
                 constant = np.asarray(step.pad_value, step.codes.params.real)
-                value = graph.add_initializer(graph.unique_name(f"{node.outputs[0]}_pad"), constant)
+                value = graph.constant(f"{node.outputs[0]}_pad", constant)
             graph.set_input(node, 2, value)
         for name in step.moved:
             graph.value_info.pop(name, None)
@@ -355,12 +355,10 @@ class Stripper:
     def _output(self, step: steps.QuantizedOutput) -> None:
         graph = self.graph
         graph.outputs[step.name].type.tensor_type.elem_type = TensorProto.FLOAT
-        producer = graph.producer.get(step.name)
-        if step.real != np.float32 and producer is not None:
-            inside = graph.unique_name(f"{step.name}_float")
-            graph.rename_output(producer, step.name, inside)
+        if step.real != np.float32 and step.name in graph.producer:
+            inside = graph.before_output(step.name)
             cast = Node("Cast", [inside], [step.name], graph.node_name(f"{inside}_cast"), to=TensorProto.FLOAT)
-            graph.insert_after(cast, producer)
+            graph.insert_behind(inside, [cast])
 
 
 def _clamp_node(graph: Graph, source: str, output: str, clamp: steps.Bounds, name: str, real: np.dtype) -> Node:
@@ -368,7 +366,7 @@ def _clamp_node(graph: Graph, source: str, output: str, clamp: steps.Bounds, nam
     if clamp == (0.0, None):
         return Node("Relu", [source], [output], name)
     bounds = [
-        "" if bound is None else graph.add_initializer(graph.unique_name(f"{output}_{which}"), np.asarray(bound, real))
+        "" if bound is None else graph.constant(f"{output}_{which}", np.asarray(bound, real))
         for which, bound in zip(("min", "max"), clamp)
     ]
     if not bounds[1]:

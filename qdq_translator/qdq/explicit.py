@@ -31,7 +31,7 @@ from qdq_translator.ir.operators import CLAMPS, ELEMENTWISE, PARTS, REARRANGES, 
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.planning.placement import Placement, place
 from qdq_translator.planning.translation import Translated
-from qdq_translator.qdq.pairs import before_output, insert_behind, pair, weight_scales
+from qdq_translator.qdq.pairs import pair, weight_scales
 from qdq_translator.scales.network import TrainedWeight
 from qdq_translator.targets.precision import FP16, KEPT
 
@@ -158,7 +158,7 @@ class _Work:
         apart = {} if is_output else self._shared(grid, readers)
         if apart and len(apart) == len(readers) and len(set(apart.values())) == 1:
             grid, apart = next(iter(apart.values())), {}
-        source = before_output(graph, name) if is_output else name
+        source = graph.before_output(name) if is_output else name
         for value in steps:
             source = self._pair(name, source, value)
         source = self._pair(name, source, grid, name if is_output else "")
@@ -172,7 +172,7 @@ class _Work:
     def _pair(self, name: str, source: str, grid: Grid, target: str = "") -> str:
         graph = self.graph
         target = target or graph.unique_name(f"{name}_dequantized")
-        insert_behind(graph, source, pair(graph, source, target, name, self._parameters(name, grid)))
+        graph.insert_behind(source, pair(graph, source, target, name, self._parameters(name, grid)))
         return target
 
     def _shared(self, grid: Grid, readers: Sequence[Node]) -> dict[str, Grid]:
@@ -198,7 +198,7 @@ class _Work:
         return {"scale": self._written[key], "zero_point": self._zero(0, grid[1])}
 
     def _scale(self, base: str, values: np.ndarray) -> str:
-        name = self.graph.add_initializer(self.graph.unique_name(f"{base}_scale"), values)
+        name = self.graph.constant(f"{base}_scale", values)
         self.placed.scales[name] = values
         return name
 
@@ -208,7 +208,7 @@ class _Work:
         if key not in self._zeros:
             zeros = np.full((count,) if count else (), value or 0, np.int8 if value is None else np.uint8)
             wanted = f"zero_points_{count}" if count else "zero_point" if value is None else f"zero_point_{value}"
-            self._zeros[key] = self.graph.add_initializer(self.graph.unique_name(wanted), zeros)
+            self._zeros[key] = self.graph.constant(wanted, zeros)
         return self._zeros[key]
 
     # ---------------------------------------------------------------- weights
@@ -241,7 +241,7 @@ class _Work:
         values = graph.array(name)
         assert values is not None
         codes, scale = quantized_weight(values, axis, self.translated.trained.get(name))
-        stored = graph.add_initializer(graph.unique_name(f"{name}_quantized"), codes)
+        stored = graph.constant(f"{name}_quantized", codes)
         parameters = [self._scale(name, scale), self._zero(scale.size if axis is not None else 0)]
         target = graph.unique_name(f"{name}_dequantized")
         node = Node("DequantizeLinear", [stored, *parameters], [target], graph.node_name(f"{name}_DequantizeLinear"))

@@ -213,11 +213,8 @@ class Typing:
         graph = self.graph
         if wanted not in (FLOAT, HALF) or self.kind.get(name, wanted) == wanted:
             return
-        have = self.kind[name]
-        source = graph.unique_name(f"{name}_{_WORD[have]}")
-        producer = graph.producer[name]
-        graph.rename_output(producer, name, source)
-        graph.insert_after(Node("Cast", [source], [name], graph.node_name(f"{name}_Cast"), to=wanted), producer)
+        source = graph.before_output(name, _WORD[self.kind[name]])
+        graph.insert_behind(source, [Node("Cast", [source], [name], graph.node_name(f"{name}_Cast"), to=wanted)])
         self.casts[source, wanted] = name
 
 

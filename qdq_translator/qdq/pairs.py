@@ -31,20 +31,6 @@ def pair(
     return nodes
 
 
-def insert_behind(graph: Graph, source: str, nodes: list[Node]) -> None:
-    """Insert `nodes` after the producer of `source`, or first if it is a graph input or a constant."""
-    anchor = graph.producer.get(source)
-    for node in nodes:
-        anchor = graph.insert_after(node, anchor)
-
-
-def before_output(graph: Graph, name: str) -> str:
-    """The producer of graph output `name` makes another tensor, whose name is returned; readers of `name` stay."""
-    source = graph.unique_name(f"{name}_float")
-    graph.rename_output(graph.producer[name], name, source)
-    return source
-
-
 def with_opset(graph: Graph, wanted: int, why: str) -> Graph:
     """A copy of the graph in opset `wanted` or later, sharing the weights. Raises ModelError, which begins with `why`,
     if ONNX has no conversion."""

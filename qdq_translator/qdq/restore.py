@@ -40,7 +40,7 @@ from qdq_translator.ir.validate import validate
 from qdq_translator.passes import cleanup, names
 from qdq_translator.passes.dialects import is_unary_marker
 from qdq_translator.planning.placement import Placement, place
-from qdq_translator.qdq.pairs import SMALLEST_FLOAT16, before_output, insert_behind, pair, weight_scales, with_opset
+from qdq_translator.qdq.pairs import SMALLEST_FLOAT16, pair, weight_scales, with_opset
 from qdq_translator.quantizers.sidecars import check_names
 
 PER_CHANNEL_OPSET = 13
@@ -161,7 +161,7 @@ class _Quantizers:
         graph = self.graph
         half = self.types.elem_type(name) == TensorProto.FLOAT16
         if name in graph.outputs:
-            source, target = before_output(graph, name), name
+            source, target = graph.before_output(name), name
         else:
             source, target = name, graph.unique_name(f"{name}_dequantized")
         readers = graph.consumers(source)
@@ -170,7 +170,7 @@ class _Quantizers:
         if direct_half:
             value = value.astype(np.float16)
         nodes = self._pair(source, target, name, value, None, casts=half and not direct_half)
-        insert_behind(graph, source, nodes)
+        graph.insert_behind(source, nodes)
         for reader in readers:
             graph.replace_use(reader, source, target)
 
@@ -205,19 +205,19 @@ class _Quantizers:
             source, target = graph.unique_name(f"{name}_float16"), name
             graph.drop_initializer(name)
             graph.add_initializer(source, values)
-        insert_behind(graph, source, self._pair(source, target, name, scale, axis, casts))
+        graph.insert_behind(source, self._pair(source, target, name, scale, axis, casts))
         return target
 
     def _pair(
         self, source: str, target: str, base: str, scale: np.ndarray, axis: Optional[int], casts: bool
     ) -> list[Node]:
         graph = self.graph
-        scale_name = graph.add_initializer(graph.unique_name(f"{base}_scale"), scale)
+        scale_name = graph.constant(f"{base}_scale", scale)
         if axis is None:
-            self._zero = self._zero or graph.add_initializer(graph.unique_name("zero_point"), np.asarray(0, np.int8))
+            self._zero = self._zero or graph.constant("zero_point", np.asarray(0, np.int8))
             zero = self._zero
         else:
-            zero = graph.add_initializer(graph.unique_name(f"{base}_zero_point"), np.zeros(scale.shape, np.int8))
+            zero = graph.constant(f"{base}_zero_point", np.zeros(scale.shape, np.int8))
         parameters = {"scale": scale_name, "zero_point": zero}
         if not casts:
             return pair(graph, source, target, base, parameters, axis)

@@ -115,8 +115,7 @@ def _insert(graph: Graph, constants: Constants, row: Encoding, path: str) -> Any
     source = result = row.tensor
     axis = _axis(graph, row, path) if len(row.scales) > 1 else None
     if source in graph.outputs and source in graph.producer:
-        source = graph.unique_name(f"{result}_float")
-        graph.rename_output(graph.producer[result], result, source)
+        source = graph.before_output(result)
     else:
         result = graph.unique_name(f"{source}_dequantized")
     graph.replace_uses(source, result)

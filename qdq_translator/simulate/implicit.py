@@ -45,7 +45,7 @@ from qdq_translator.passes.cleanup import remove_unused_initializers
 from qdq_translator.passes.dialects import is_unary_marker
 from qdq_translator.planning.placement import Placement, by_device, by_ranges, place
 from qdq_translator.planning.translation import Translated
-from qdq_translator.qdq.pairs import insert_behind, weight_scales
+from qdq_translator.qdq.pairs import weight_scales
 from qdq_translator.targets.precision import ON_DLA, LayerPlan
 
 NOISE_PERIOD = 65_537
@@ -294,8 +294,7 @@ class _Builder:
         graph = self.graph
         narrow = graph.unique_name(f"{target}_half")
         steps = ((source, narrow, TensorProto.FLOAT16), (narrow, target, TensorProto.FLOAT))
-        insert_behind(
-            graph,
+        graph.insert_behind(
             source,
             [Node("Cast", [read], [made], graph.unique_name(f"{made}_cast"), to=to) for read, made, to in steps],
         )
@@ -338,7 +337,7 @@ class _Builder:
         half = name in self._half
         if half:
             self._half.update((made, read))
-        insert_behind(graph, made, self._rounded(made, read, scale, half))
+        graph.insert_behind(made, self._rounded(made, read, scale, half))
         self._reconnect(readers, made, read)
         self.made[name], self.read[name] = made, read
 

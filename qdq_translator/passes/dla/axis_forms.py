@@ -82,9 +82,7 @@ def build(rewriter: Rewriter, node: Node, steps: Sequence[Step]) -> list[Node]:
                 values = np.ascontiguousarray(values, dtype)
             inputs.append("" if values is None else rewriter.constant(f"{node.name}.{key}", values))
         row.add(step.op, step.what, *inputs, **step.attributes)
-    if row.nodes:
-        row.nodes[-1].outputs, row.nodes[-1].name = list(node.outputs), node.name
-    return row.nodes
+    return row.close()
 
 
 def selection(start: np.ndarray, moved: np.ndarray) -> Optional[Matrices]:

@@ -6,6 +6,7 @@ A dialect is a function of a module here and a row of `DIALECTS` and of the tabl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Callable, NamedTuple, Optional
 
 from qdq_translator.ir.constants import Constants
@@ -25,11 +26,11 @@ class Dialect(NamedTuple):
 
 
 DIALECTS = (
-    Dialect("AMD quantizers", vocabularies.AMD_OPERATORS, vocabularies.amd),
-    Dialect("QONNX", vocabularies.QONNX_OPERATORS, vocabularies.converter),
-    Dialect("MCT quantizers", vocabularies.MCT_OPERATORS, vocabularies.converter),
-    Dialect("QOperator", qoperator.OPERATORS, qoperator.converter),
-    Dialect("arithmetic", frozenset(("Round", "Floor")), arithmetic.converter),
+    Dialect("AMD quantizers", vocabularies.AMD_OPERATORS, lambda *of: partial(vocabularies.amd, *of)),
+    Dialect("QONNX", vocabularies.QONNX_OPERATORS, lambda *of: partial(vocabularies.convert, *of)),
+    Dialect("MCT quantizers", vocabularies.MCT_OPERATORS, lambda *of: partial(vocabularies.convert, *of)),
+    Dialect("QOperator", qoperator.OPERATORS, lambda *of: qoperator.Converter(*of).convert),
+    Dialect("arithmetic", frozenset(("Round", "Floor")), lambda *of: partial(arithmetic.convert, *of)),
 )
 OPERATORS = frozenset().union(*(row.operators for row in DIALECTS))
 """A model without any of them has no dialect but Q/DQ."""

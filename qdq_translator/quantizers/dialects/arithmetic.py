@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Callable, Optional, Union
+from typing import Optional, Union
 
 import numpy as np
 
@@ -68,12 +68,9 @@ class _Pattern:
         return math.isfinite(self.low) and math.isfinite(self.high)
 
 
-def converter(graph: Graph, constants: Constants) -> Callable[[Node], Outcome]:
-    def convert(node: Node) -> Outcome:
-        found = _quantizer(graph, constants, node) if node.is_standard else None
-        return (write_pair(graph, constants, found) or True) if isinstance(found, FakeQuantizer) else found or False
-
-    return convert
+def convert(graph: Graph, constants: Constants, node: Node) -> Outcome:
+    found = _quantizer(graph, constants, node) if node.is_standard else None
+    return (write_pair(graph, constants, found) or True) if isinstance(found, FakeQuantizer) else found or False
 
 
 def _quantizer(graph: Graph, constants: Constants, node: Node) -> Union[FakeQuantizer, Rejected, None]:

@@ -55,23 +55,23 @@ def write_pair(graph: Graph, constants: Constants, found: FakeQuantizer) -> Unio
         what = f"{found.node.op_type} {found.node.label} quantizes '{found.source}' to the values {found.low} to {found.high}."
         return Rejected(what, "Implicit INT8 has 8 bits that include 0; quantize to int8.")
     kind, zero = stored
-    scale = graph.add_initializer(graph.unique_name(f"{found.result}_scale"), found.scale)
+    scale = graph.constant(f"{found.result}_scale", found.scale)
     zeros = np.full(found.scale.shape, zero, kind)
-    point = graph.add_initializer(graph.unique_name(f"{found.result}_zero_point"), zeros)
+    point = graph.constant(f"{found.result}_zero_point", zeros)
     last = graph.producer[found.result]
     before = last.prev
     graph.detach(found.result)
     weight = constants.value(found.source) if found.factor is not None and constants.is_constant(found.source) else None
     if weight is not None and found.factor is not None:
         codes = np.clip(np.rint(weight * found.factor), found.low, found.high) + zero
-        made = graph.add_initializer(graph.unique_name(f"{found.result}_quantized"), codes.astype(kind))
+        made = graph.constant(f"{found.result}_quantized", codes.astype(kind))
     else:
         made = graph.unique_name(f"{found.result}_quantized")
         quantize = linear(graph, "QuantizeLinear", [found.source, scale, point], made, found.node.name, found.axis)
         before = graph.insert_after(quantize, before)
         if (found.low + zero, found.high + zero) != RANGES[kind]:
             bounds = [
-                graph.add_initializer(graph.unique_name(f"{made}_{end}"), np.array(bound + zero, kind))
+                graph.constant(f"{made}_{end}", np.array(bound + zero, kind))
                 for end, bound in (("low", found.low), ("high", found.high))
             ]
             clipped = graph.unique_name(f"{made}_clip")

@@ -9,7 +9,7 @@ a Cast) makes its output real; dynamic quantization computes that factor from th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Optional, Tuple
+from typing import Optional, Tuple
 
 import numpy as np
 
@@ -61,17 +61,13 @@ _SUFFIXES = ("_quantized", "_QuantizeLinear_Output")
 """What ONNX Runtime adds to the names of float tensors."""
 
 
-def converter(graph: Graph, constants: Constants) -> Callable[[Node], Outcome]:
-    return _Converter(graph, constants).one
-
-
-class _Converter:
+class Converter:
     def __init__(self, graph: Graph, constants: Constants) -> None:
         self.graph, self.constants = graph, constants
         self.real: dict[tuple[str, str, str, Optional[int]], str] = {}
         """Tensor, scale, zero point and axis of what is dequantized already -> the float tensor."""
 
-    def one(self, node: Node) -> Outcome:
+    def convert(self, node: Node) -> Outcome:
         form = _FORMS.get((node.domain, node.op_type))
         if form is None and not node.is_op(*_INTEGER):
             return False
@@ -105,14 +101,14 @@ class _Converter:
         attributes = {key: value for key, value in node.attributes.items() if key not in form.drop}
         if form.op == "ReduceMean" and "axes" in attributes and self.graph.opset() >= 18:
             axes = np.array(node.get("axes"), np.int64)
-            inputs.append(self.graph.add_initializer(self.graph.unique_name(f"{node.outputs[0]}_axes"), axes))
+            inputs.append(self.graph.constant(f"{node.outputs[0]}_axes", axes))
             del attributes["axes"]
         made = node.outputs[0]
         scale, zero = node.input(form.result[0]) if form.result[0] >= 0 else "", node.input(form.result[1])
         real = self._real_name(made) if scale or is_sum else made
         if scale and not zero:  # of the type of what is read
             kind = self.constants.type_name(node.input(data[0][2])) or "uint8"
-            zero = self.graph.add_initializer(self.graph.unique_name(f"{made}_zero_point"), np.zeros((), kind))
+            zero = self.graph.constant(f"{made}_zero_point", np.zeros((), kind))
         before = node.prev
         self.graph.remove(node)
         last = self.graph.insert_after(Node(form.op, inputs, [real], node.name, attributes=attributes), before)
@@ -139,7 +135,7 @@ class _Converter:
             return bias  # the DequantizeLinear of the computed scale is refused by name
         product = np.asarray(scales[0].reshape(()) if scales[0].size == 1 else scales[0]) * scales[1]
         product = (product * np.float32(node.get("alpha", 1.0))).astype(np.float32)
-        scale = self.graph.add_initializer(self.graph.unique_name(f"{bias}_scale"), product)
+        scale = self.graph.constant(f"{bias}_scale", product)
         name, axis = self.graph.unique_name(f"{bias}_dequantized"), 0 if product.size > 1 else None
         self.graph.insert_after(linear(self.graph, "DequantizeLinear", [bias, scale], name, bias, axis), node.prev)
         return name
@@ -161,7 +157,7 @@ class _Converter:
         if shape is None:
             return "is multiplied by scales that are not constant (dynamic quantization)"
         steps = (shape[0].astype(np.float64) / float(step.reshape(()))).astype(np.float32)
-        scale = self.graph.add_initializer(self.graph.unique_name(f"{node.inputs[1]}_scale"), steps)
+        scale = self.graph.constant(f"{node.inputs[1]}_scale", steps)
         axis = _weight_axis(node, op)
         weight = self._dequantized(node, node.inputs[1], scale, node.input(3), None)
         if steps.size > 1:

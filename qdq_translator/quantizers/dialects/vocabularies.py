@@ -23,33 +23,25 @@ _Read = Callable[[Node, Constants], Union[FakeQuantizer, str]]
 """The quantizer that a node is, or why it is none (words behind the node's name)."""
 
 
-def converter(graph: Graph, constants: Constants) -> Callable[[Node], Outcome]:
+def convert(graph: Graph, constants: Constants, node: Node) -> Outcome:
     """Of QONNX and MCT."""
-
-    def convert(node: Node) -> Outcome:
-        read = _READERS.get((node.domain, node.op_type))
-        if read is None:
-            return False
-        found = read(node, constants)
-        if isinstance(found, str):
-            return Rejected(f"{node.op_type} {node.label} of domain '{node.domain}' {found}.", _HINT)
-        return write_pair(graph, constants, found) or True
-
-    return convert
+    read = _READERS.get((node.domain, node.op_type))
+    if read is None:
+        return False
+    found = read(node, constants)
+    if isinstance(found, str):
+        return Rejected(f"{node.op_type} {node.label} of domain '{node.domain}' {found}.", _HINT)
+    return write_pair(graph, constants, found) or True
 
 
-def amd(graph: Graph, constants: Constants) -> Callable[[Node], Outcome]:
+def amd(graph: Graph, constants: Constants, node: Node) -> Outcome:
     """Scale, zero point and axis are those of ONNX's operators: only names change. Types that INT8 does not have (int16,
     bfloat16, ...) are refused with the others, by the type of the zero point."""
-
-    def convert(node: Node) -> Outcome:
-        if node.domain not in _AMD:
-            return False
-        graph.set_operator(node, "QuantizeLinear" if "DequantizeLinear" not in node.op_type else "DequantizeLinear")
-        node.domain = ""
-        return True
-
-    return convert
+    if node.domain not in _AMD:
+        return False
+    graph.set_operator(node, "QuantizeLinear" if "DequantizeLinear" not in node.op_type else "DequantizeLinear")
+    node.domain = ""
+    return True
 
 
 def _quant(node: Node, constants: Constants) -> Union[FakeQuantizer, str]:

@@ -12,7 +12,7 @@ from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import SPATIAL_MEANS
 from qdq_translator.scales.inference import formulas, pass_through, self_gated
 from qdq_translator.scales.inference.context import LOWER_BOUND, Context, Policy
-from qdq_translator.scales.inference.formulas import add_unary_scales
+from qdq_translator.scales.inference.formulas import add_unary_scales, hand_on
 from qdq_translator.scales.table import TensorScale
 
 __all__ = ["Context", "Observe", "Policy", "all_rules", "infer_scales", "rules_by_op"]
@@ -92,19 +92,21 @@ class ScaleRule:
 
 
 HANDED_ON = ScaleRule("", pass_through.OPS, pass_through.forward, pass_through.backward)
-CLIP = ScaleRule("", ("Clip",), formulas.clip_forward, formulas.clip_backward)
+CLIP = ScaleRule(
+    "", ("Clip",), formulas.clip_forward, hand_on("S3", back=True)
+)  # int8 saturation clips what the clamp clips
 CONCAT = ScaleRule("infer_concat_scales", ("Concat",), formulas.concat_forward, formulas.concat_backward)
 CONCAT_PARTLY = ScaleRule("infer_concat_scales", ("Concat",), formulas.concat_partly_forward, formulas.concat_backward)
 SELF_GATED = ScaleRule("infer_mul_scales", self_gated.OPS, self_gated.forward, self_gated.backward)
 BY_CONSTANT = ScaleRule("infer_mul_scales", ("Mul", "Div"), formulas.constant_forward, formulas.constant_backward)
 LEAKY = ScaleRule("infer_mul_scales", ("LeakyRelu", "PRelu"), backward=formulas.leaky_backward)
-LEAKY_OUTPUT = ScaleRule("infer_mul_scales", LEAKY.ops, formulas.leaky_forward)
+LEAKY_OUTPUT = ScaleRule("infer_mul_scales", LEAKY.ops, hand_on("S12", note="an upper bound", where=formulas.has_slope))
 SIGMOID = ScaleRule("infer_mul_scales", ("Sigmoid",), formulas.sigmoid_forward)
 BOUNDS = ScaleRule("infer_bounds", (*formulas.WITHIN_ONE, "Clip"), formulas.bound_forward)
 SUMS = ScaleRule("infer_add_scales", ("Add", "Sub", "Sum"), formulas.sum_forward, formulas.sum_backward)
 PRODUCTS = ScaleRule("infer_mul_scales", ("Mul",), formulas.product_forward)
-MEANS = ScaleRule("infer_average_pool_scales", SPATIAL_MEANS, formulas.mean_forward)
-AVERAGED = ScaleRule("infer_average_pool_scales", SPATIAL_MEANS, backward=formulas.mean_reference_backward)
+MEANS = ScaleRule("infer_average_pool_scales", SPATIAL_MEANS, hand_on("S6", where=formulas.is_spatial_mean))
+AVERAGED = ScaleRule(MEANS.flag, MEANS.ops, backward=hand_on("S6", True, LOWER_BOUND, formulas.is_spatial_mean))
 QUOTIENTS = ScaleRule("infer_mul_scales", ("Mul",), backward=formulas.product_reference_backward)
 INVERSE_SIGMOID = ScaleRule("", ("Sigmoid",), backward=formulas.sigmoid_reference_backward)
 

@@ -9,7 +9,7 @@ lower bound of the range, so the values can clip. They cost a trained network wi
 from __future__ import annotations
 
 import math
-from typing import Optional, Sequence
+from typing import Callable, Optional, Sequence
 
 import numpy as np
 
@@ -19,10 +19,16 @@ from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.scales.inference.context import LOWER_BOUND, Context
 
 
-def _hand_on(node: Node, context: Context, rule: str, back: bool = False, note: str = "") -> bool:
-    """The output gets the scale of the first input, or the input that of the output."""
-    source, target = (node.outputs[0], node.inputs[0]) if back else (node.inputs[0], node.outputs[0])
-    return context.give(target, context.scale(source), rule, node, source, note)
+def hand_on(
+    rule: str, back: bool = False, note: str = "", where: Callable[[Node, Context], object] = lambda node, context: True
+) -> Callable[[Node, Context], bool]:
+    """The output gets the scale of the first input, or the input that of the output, if `where` is true of the node."""
+
+    def apply(node: Node, context: Context) -> bool:
+        source, target = (node.outputs[0], node.inputs[0]) if back else (node.inputs[0], node.outputs[0])
+        return bool(where(node, context)) and context.give(target, context.scale(source), rule, node, source, note)
+
+    return apply
 
 
 WITHIN_ONE = ("Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Erf")
@@ -41,11 +47,6 @@ def clip_forward(node: Node, context: Context) -> bool:
     if clamped != ends[1]:
         value = clamped / INT8_MAX
     return context.give(node.outputs[0], value, "S3", node, node.inputs[0])
-
-
-def clip_backward(node: Node, context: Context) -> bool:
-    """Give the input the output's scale, because int8 saturation and the clamp clip the same values."""
-    return _hand_on(node, context, "S3", back=True)
 
 
 def _clip_limits(node: Node, context: Context) -> Optional[tuple[float, float]]:
@@ -105,21 +106,13 @@ def reduced_axes(node: Node, context: Context) -> Optional[list[int]]:
     return None if axes is None or rank is None else sorted(axes)
 
 
-def _is_spatial_mean(node: Node, context: Context) -> bool:
+def is_spatial_mean(node: Node, context: Context) -> bool:
     """Averages over exactly the spatial axes of a 4-D or 5-D tensor; never the ReduceMean of a decomposed LayerNormalization."""
     if not node.is_op("ReduceMean"):
         return True
     rank = context.types.rank(node.inputs[0])
     spatial = rank in (4, 5) and reduced_axes(node, context) == list(range(2, rank or 0))
     return spatial and not is_mean_of_normalization(node, context.graph)
-
-
-def mean_forward(node: Node, context: Context) -> bool:
-    return _is_spatial_mean(node, context) and _hand_on(node, context, "S6")
-
-
-def mean_reference_backward(node: Node, context: Context) -> bool:
-    return _is_spatial_mean(node, context) and _hand_on(node, context, "S6", back=True, note=LOWER_BOUND)
 
 
 def is_mean_of_normalization(node: Node, graph: Graph) -> bool:
@@ -235,12 +228,9 @@ def constant_backward(node: Node, context: Context) -> bool:
 
 def product_forward(node: Node, context: Context) -> bool:
     """The product of two ranges, an upper bound."""
-    if not context.lacks(node.outputs[0]):
-        return False
-    a, b = (context.amax(name) for name in node.inputs)
-    if a is None or b is None:
-        return False
-    return context.give(node.outputs[0], a * b / INT8_MAX, "S8", node, ", ".join(node.inputs))
+    a, b = (context.amax(name) for name in node.inputs) if context.lacks(node.outputs[0]) else (None, None)
+    value = None if a is None or b is None else a * b / INT8_MAX
+    return context.give(node.outputs[0], value, "S8", node, ", ".join(node.inputs))
 
 
 def product_reference_backward(node: Node, context: Context) -> bool:
@@ -285,11 +275,6 @@ def _give_sum(tensor: str, known: Sequence[str], node: Node, context: Context) -
 # ---------------------------------------------------------------- S12: LeakyRelu and PRelu
 
 
-def leaky_forward(node: Node, context: Context) -> bool:
-    """The output is at most as large as the input, for slopes up to 1."""
-    return _slope(node, context) is not None and _hand_on(node, context, "S12", note="an upper bound")
-
-
 def leaky_backward(node: Node, context: Context) -> bool:
     """An input that nothing else reads gets the range of the output, which is equal to it above 0. On the DLA the tensor is inside a
     fused layer, and with a scale that layer runs in INT8."""
@@ -299,6 +284,11 @@ def leaky_backward(node: Node, context: Context) -> bool:
     amax = value * INT8_MAX
     note = f"exact above 0; inputs below {-amax:.4g} saturate and come out as {-amax * slope:.3g} at most"
     return context.give(node.inputs[0], value, "S12", node, node.outputs[0], note)
+
+
+def has_slope(node: Node, context: Context) -> bool:
+    """The output is at most as large as the input."""
+    return _slope(node, context) is not None
 
 
 def _slope(node: Node, context: Context) -> Optional[float]:
