@@ -56,11 +56,11 @@ Special = Callable[[Node, np.ndarray, List[Optional[np.ndarray]]], Optional[np.n
 class Constants:
     """The constant part of a graph. `is_constant` is settled once; values are computed on demand and kept while small.
 
-    Their total cost is limited (budget.py).
+    Their total cost is limited (budget.py). missing_zero_point: the type that a quantizer without zero point means.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+    def __init__(self, graph: Graph, missing_zero_point: str = "uint8") -> None:
+        self.graph, self.missing_zero_point = graph, missing_zero_point
         self._constant = set(graph.initializers)
         self.varying: list[Node] = []
         """The nodes that compute from the network's inputs, in the order of the graph as it was."""
@@ -134,20 +134,20 @@ class Constants:
         """The values if stored or already evaluated."""
         if name in self._small:
             return self._small[name]
-        stored = self._graph.array(name)
+        stored = self.graph.array(name)
         if stored is not None and stored.size <= _KEPT:
             self._small[name] = stored
         return stored
 
     def _reads(self, name: str) -> list[str]:
         """The tensors needed to evaluate this one, each once."""
-        node = self._graph.producer.get(name)
+        node = self.graph.producer.get(name)
         if node is None or name in self._small or node.is_op("Constant"):
             return []
         return list(dict.fromkeys(filter(None, node.inputs)))
 
     def _evaluate(self, name: str, values: dict[str, np.ndarray], special: Optional[Special]) -> Optional[np.ndarray]:
-        node = self._graph.producer[name]
+        node = self.graph.producer[name]
         inputs: list[Optional[np.ndarray]] = [values[i] if i else None for i in node.inputs]
         who = f"{node.op_type} {node.label}"
         self.budget.spend(_CALL + sum(v.nbytes for v in inputs if v is not None), who)
@@ -156,7 +156,7 @@ class Constants:
         if result is not None:
             self.budget.spend(result.nbytes, who)
         elif not (is_quantize(node) or is_dequantize(node)):
-            result = evaluate(node, inputs, node.outputs.index(name), self._graph.opset(), self.budget)
+            result = evaluate(node, inputs, node.outputs.index(name), self.graph.opset(), self.budget)
         return result
 
     def type_name(self, name: str) -> Optional[str]:
@@ -165,7 +165,7 @@ class Constants:
         Read from the file: older versions of ONNX unpack int4 and float8 into arrays of other types.
         """
         while name in self._constant:
-            tensor, node = self._graph.initializers.get(name), self._graph.producer.get(name)
+            tensor, node = self.graph.initializers.get(name), self.graph.producer.get(name)
             if tensor is not None:
                 return element_name(tensor.data_type)
             if node is not None and node.is_op("Constant") and "value" in node.attributes:

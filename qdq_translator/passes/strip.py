@@ -33,13 +33,9 @@ def strip(network: Network, settings: Settings) -> None:
     Raises UnsupportedQuantizer with every reason found.
     """
     graph, diagnostics = network.graph, network.diagnostics
-    constants = Constants(graph)
-    found = ActivationQuantizers(
-        graph, constants, settings.asymmetric, settings.per_channel_activations, settings.missing_zero_point
-    ).run()
-    weights, rejected = find_constant_quantizers(
-        graph, constants, asymmetric=settings.asymmetric, missing_zero_point=settings.missing_zero_point
-    )
+    constants = Constants(graph, settings.missing_zero_point)
+    found = ActivationQuantizers(constants, settings.asymmetric, settings.per_channel_activations).run()
+    weights, rejected = find_constant_quantizers(constants, settings.asymmetric)
     rejected = [*found.rejected, *rejected, *parameters.unusable_operators(graph)]
     if rejected:
         raise parameters.refusal(rejected, found.approximated)
@@ -86,7 +82,7 @@ def _bake(network: Network, constants: Constants, weights: list[QuantizedConstan
     # what may share nodes with others is replaced when all are computed
     baked: list[tuple[Bakery, str]] = []
     for item in weights:
-        result = Bakery(graph, constants, item, settings.missing_zero_point, settings.weights)
+        result = Bakery(constants, item, settings.weights)
         baked.append((result, _replace_constant(graph, item, result.weight) if _alone(graph, constants, item) else ""))
     for item, (result, name) in zip(weights, baked):
         name = name or _replace_constant(graph, item, result.weight)

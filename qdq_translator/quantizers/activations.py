@@ -13,7 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
-from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import cast_type
 from qdq_translator.ir.qparams import QuantParams
 from qdq_translator.ir.types import FLOAT_TYPES, MAKE_INTEGERS
@@ -38,9 +38,9 @@ class Found:
 class ActivationQuantizers:
     """Walks the graph once. Options as in TranslateOptions (`asymmetric`, `per_channel_activations`)."""
 
-    def __init__(self, graph: Graph, constants: Constants, asymmetric: str, per_channel: str, missing: str) -> None:
-        self.graph, self.constants = graph, constants
-        self.asymmetric, self.per_channel, self.missing = asymmetric, per_channel, missing
+    def __init__(self, constants: Constants, asymmetric: str, per_channel: str) -> None:
+        self.graph, self.constants = constants.graph, constants
+        self.asymmetric, self.per_channel = asymmetric, per_channel
         self.found = Found()
         self.codes: dict[str, Optional[steps.Codes]] = {}
         """Integer tensors on their way from Q to DQ; None: already rejected, do not report what follows from it."""
@@ -78,7 +78,7 @@ class ActivationQuantizers:
 
     def _codes(self, node: Node, tensor: str, stored: Optional[str], made_by: str) -> Optional[steps.Codes]:
         """Codes that a Q makes of `tensor`, or a DQ reads there; None, with the reason recorded, if unusable."""
-        params = read_parameters(self.graph, self.constants, node, self.missing, stored)
+        params = read_parameters(self.constants, node, stored)
         if not isinstance(params, Rejected):
             scale = self._symmetric(node, tensor, params)
             if not isinstance(scale, Rejected):
@@ -175,7 +175,7 @@ class ActivationQuantizers:
         codes = self.codes[tensor]
         if codes is None:
             return
-        params = read_parameters(self.graph, self.constants, node, self.missing, codes.params.dtype)
+        params = read_parameters(self.constants, node, codes.params.dtype)
         if not isinstance(params, Rejected) and not steps.same_grid(codes.params, params):
             params = Rejected(
                 f"DequantizeLinear {node.label} has scale {_first(params)} and its quantizer {codes.made_by} has "

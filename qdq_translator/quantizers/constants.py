@@ -46,33 +46,23 @@ def _kind_of(graph: Graph, tensor: str) -> str:
     return "weight" if uses else "constant"
 
 
-def find_constant_quantizers(
-    graph: Graph, constants: Constants, *, asymmetric: str, missing_zero_point: str
-) -> tuple[list[QuantizedConstant], list[Rejected]]:
-    """Every frontier tensor in graph order, or the reason why it cannot be baked."""
-    found: list[QuantizedConstant] = []
-    rejected: list[Rejected] = []
-    seen: set[str] = set()
-    dequantized = constants.dequantized
+def find_constant_quantizers(constants: Constants, asymmetric: str) -> tuple[list[QuantizedConstant], list[Rejected]]:
+    """Every frontier tensor in graph order, and the reasons why others cannot be baked. asymmetric: as in TranslateOptions."""
+    graph, dequantized = constants.graph, constants.dequantized
     reads = [name for node in constants.varying for name in node.reads() if name in dequantized]
     codes = [n for n in graph.outputs if constants.is_constant(n) and any(map(is_quantize, _chain(graph, n)))]
-    for tensor in [*reads, *(n for n in graph.outputs if n in dequantized), *codes]:
-        if tensor in seen:
-            continue
-        seen.add(tensor)
-        item = _constant_at(graph, constants, tensor, asymmetric, missing_zero_point)
-        (rejected if isinstance(item, Rejected) else found).append(item)  # type: ignore[arg-type]
-    return found, rejected
+    tensors = dict.fromkeys([*reads, *(n for n in graph.outputs if n in dequantized), *codes])
+    items = [_constant_at(constants, tensor, asymmetric) for tensor in tensors]
+    rejected = [item for item in items if isinstance(item, Rejected)]
+    return [item for item in items if isinstance(item, QuantizedConstant)], rejected
 
 
-def _constant_at(
-    graph: Graph, constants: Constants, tensor: str, asymmetric: str, missing: str
-) -> Union[QuantizedConstant, Rejected]:
-    chain = _chain(graph, tensor)
+def _constant_at(constants: Constants, tensor: str, asymmetric: str) -> Union[QuantizedConstant, Rejected]:
+    graph, chain = constants.graph, _chain(constants.graph, tensor)
     quantizers = [n for n in chain if is_quantize(n) or is_dequantize(n)]
     params: Optional[QuantParams] = None
     for node in quantizers:
-        read = read_parameters(graph, constants, node, missing, _stored_type(graph, constants, node, chain, missing))
+        read = read_parameters(constants, node, _stored_type(constants, node, chain))
         if isinstance(read, Rejected):
             return read
         params = read
@@ -94,16 +84,14 @@ def _constant_at(
     return QuantizedConstant(tensor, _name_for(graph, tensor, chain), kind, params, quantizers[-1].name, tuple(chain))
 
 
-def _stored_type(graph: Graph, constants: Constants, node: Node, chain: list[Node], missing: str) -> Optional[str]:
+def _stored_type(constants: Constants, node: Node, chain: list[Node]) -> Optional[str]:
     """Type of the quantized values that a DQ reads, if known; None for a Q."""
     if is_quantize(node):
         return None
-    stored = constants.type_name(node.inputs[0]) if graph.is_constant(node.inputs[0]) else None
+    stored = constants.type_name(node.inputs[0]) if constants.graph.is_constant(node.inputs[0]) else None
     makers = [n for n in chain if is_quantize(n)] if stored is None else []
-    if makers:
-        own = read_parameters(graph, constants, makers[0], missing)
-        stored = own.dtype if isinstance(own, QuantParams) else None
-    return stored
+    own = read_parameters(constants, makers[0]) if makers else None
+    return own.dtype if isinstance(own, QuantParams) else stored
 
 
 def _chain(graph: Graph, tensor: str) -> list[Node]:
@@ -145,8 +133,8 @@ class Bakery:
     scales_off: how many are too far. Raises UnsupportedQuantizer where the expression cannot be evaluated.
     """
 
-    def __init__(self, graph: Graph, constants: Constants, item: QuantizedConstant, missing: str, weights: str) -> None:
-        self.graph, self.constants, self.item, self.missing = graph, constants, item, missing
+    def __init__(self, constants: Constants, item: QuantizedConstant, weights: str) -> None:
+        self.constants, self.item = constants, item
         self.is_weight = item.kind == "weight"
         self.saturated = self.scales_off = 0
         self.scale_error: Optional[float] = None
@@ -190,7 +178,7 @@ class Bakery:
         return made_weight(codes.name, dtype, codes, lambda values: dequantize(values, plain, dtype))
 
     def _parameters(self, node: Node, data: np.ndarray) -> QuantParams:
-        params = read_parameters(self.graph, self.constants, node, self.missing, self.item.params.dtype)
+        params = read_parameters(self.constants, node, self.item.params.dtype)
         assert isinstance(params, QuantParams)
         if params.axis is None:
             return params

@@ -38,19 +38,19 @@ class Approximated:
 
 
 def read_parameters(
-    graph: Graph, constants: Constants, node: Node, missing_zero_point: str, stored_dtype: Optional[str] = None
+    constants: Constants, node: Node, stored_dtype: Optional[str] = None, missing: Optional[str] = None
 ) -> Union[QuantParams, Rejected]:
     """The parameters of one Q or DQ node.
 
-    `stored_dtype`: type of the codes that a DQ reads, where it is known; `missing_zero_point`: what a node without
-    zero point and without `output_dtype` means ('uint8' by the ONNX standard). Per-channel axes come out as given by
-    the node (default 1), not normalised to the rank; a single value along an axis counts as per tensor.
+    `stored_dtype`: type of the codes that a DQ reads, where it is known; `missing`: what a node without zero point and
+    without `output_dtype` means, if not what `constants` say. Per-channel axes come out as given by the node (default 1),
+    not normalised to the rank; a single value along an axis counts as per tensor.
     """
     without_zero_point = None if node.input(2) else (node.op_type, stored_dtype)
     settings = tuple(map(node.get, ("axis", "block_size", "output_dtype"))) if node.attributes else ()
     key = (*node.inputs[1:3], settings, without_zero_point)
     if key not in constants.parameters:
-        constants.parameters[key] = _read(graph, constants, node, missing_zero_point, stored_dtype)
+        constants.parameters[key] = _read(constants, node, stored_dtype, missing or constants.missing_zero_point)
     found = constants.parameters[key]
     if isinstance(found, QuantParams):
         return found
@@ -58,9 +58,7 @@ def read_parameters(
     return Rejected(f"{kind} {node.label} on tensor '{node.inputs[0]}' {found.what}", found.hint)
 
 
-def _read(
-    graph: Graph, constants: Constants, node: Node, missing_zero_point: str, stored_dtype: Optional[str]
-) -> Union[QuantParams, Rejected]:
+def _read(constants: Constants, node: Node, stored: Optional[str], missing: str) -> Union[QuantParams, Rejected]:
     """What is rejected lacks the quantizer's name."""
     if node.get("block_size", 0):
         return Rejected(
@@ -68,7 +66,7 @@ def _read(
         )
     scale, name = constants.value(node.input(1)), node.input(1)
     if scale is None:
-        source = f"graph input '{name}'" if name in graph.inputs else f"tensor '{name}', computed at run time"
+        source = f"graph input '{name}'" if name in constants.graph.inputs else f"tensor '{name}', computed at run time"
         return Rejected(
             f"has a computed scale, from {source}.",
             "Export with calibrated, constant scales (no dynamic quantization).",
@@ -78,8 +76,7 @@ def _read(
             f"has scales of shape {list(scale.shape)} and type {scale.dtype}.",
             "Implicit INT8 needs one float scale, or one a channel for weights.",
         )
-    dtype = stored_dtype
-    zero_point = np.zeros((), np.int64)
+    dtype, zero_point = stored, np.zeros((), np.int64)
     if node.input(2):
         zero = constants.value(node.input(2))
         if zero is None:
@@ -89,8 +86,8 @@ def _read(
             zero_point = zero.astype(np.int64)
     elif not is_dequantize(node):
         declared = node.get("output_dtype", 0)
-        dtype = element_name(declared) if declared else missing_zero_point
-    dtype = dtype or missing_zero_point
+        dtype = element_name(declared) if declared else missing
+    dtype = dtype or missing
     if dtype not in RANGES:
         return Rejected(f"uses {dtype}.", "TensorRT's implicit mode and the DLA know int8 only; quantize to int8.")
     values = scale.astype(np.float32)

@@ -96,7 +96,7 @@ class Counterparts:
         while stack:
             for reader in self.graph.consumers(stack.pop()):
                 if is_quantize(reader):
-                    read = read_parameters(self.graph, self.constants, reader, "uint8")
+                    read = read_parameters(self.constants, reader)
                     scales.update([float(read.symmetric_scale())] if isinstance(read, QuantParams) else [])
                     stack += [n.outputs[0] for n in self.graph.consumers(reader.outputs[0]) if is_dequantize(n)]
         return sorted(scales)

@@ -342,7 +342,7 @@ class ExplicitNetwork:
                 dtype = _CODES.get(value.type.tensor_type.elem_type)
                 nodes = graph.consumers(name) if inputs else [graph.producer[name]] if name in graph.producer else []
                 for node in filter(is_dequantize if inputs else is_quantize, nodes if dtype else ()):
-                    grid = read_parameters(graph, constants, node, dtype or "", dtype)
+                    grid = read_parameters(constants, node, dtype, missing=dtype)
                     if isinstance(grid, QuantParams) and not grid.per_channel:
                         found[name] = grid
             return found

@@ -109,7 +109,7 @@ def without_rounding(graph: Graph, ends: CodedEnds) -> None:
         varying.update(node.outputs)
         source = node.inputs[0] if node.inputs else ""
         if is_quantize(node) or is_dequantize(node):
-            read = read_parameters(graph, constants, node, "uint8")
+            read = read_parameters(constants, node)
             if is_quantize(node) and isinstance(read, QuantParams):
                 codes[node.outputs[0]] = read
             _pass_on(graph, node, is_quantize(node) and _cuts_at_zero(read, None))
