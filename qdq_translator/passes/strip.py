@@ -249,7 +249,13 @@ class Stripper:
         key = (source, real)
         if key not in self.floats:
             name = self.graph.unique_name(f"{source}_float")
-            cast = Node("Cast", [source], [name], self.graph.unique_name(f"{name}_cast"), to=_element(real))
+            cast = Node(
+                "Cast",
+                [source],
+                [name],
+                self.graph.unique_name(f"{name}_cast"),
+                to=helper.np_dtype_to_tensor_dtype(real),
+            )
             self.graph.insert_after(cast, self.graph.producer.get(source))
             self.floats[key] = name
         return self.floats[key]
@@ -305,7 +311,7 @@ class Stripper:
         if step.cast is None:
             self._replace(node, source, step.scale)
         else:
-            cast = Node("Cast", [source], node.outputs, node.name, to=_element(step.cast))
+            cast = Node("Cast", [source], node.outputs, node.name, to=helper.np_dtype_to_tensor_dtype(step.cast))
             self.graph.insert_after(cast, before)
             self.scales.observe(node.outputs[0], step.scale, Origin("Q1", node.name, source))
 
@@ -368,8 +374,3 @@ def _clamp_node(graph: Graph, source: str, output: str, clamp: steps.Bounds, nam
     if not bounds[1]:
         bounds.pop()
     return Node("Clip", [source, *bounds], [output], name)
-
-
-def _element(real: np.dtype) -> int:
-    """The ONNX element type."""
-    return int(helper.np_dtype_to_tensor_dtype(real))

@@ -55,7 +55,11 @@ def layers(rewriter: Rewriter, node: Node, image: Image, matrices: Matrices) -> 
     """
     steps: list[Step] = []
     sizes: Sequence[int] = image[1:]
-    changing = {axis: own for axis, own in matrices.items() if own[1] is not None or not _is_identity(own[0])}
+    changing = {
+        axis: own
+        for axis, own in matrices.items()
+        if own[1] is not None or not np.array_equal(own[0], np.eye(len(own[0])))
+    }
     if 1 in changing:
         steps.append(_product("channels", "weight", *changing.pop(1), sizes))
         sizes = steps[0].sizes
@@ -93,10 +97,6 @@ def selection(start: np.ndarray, moved: np.ndarray) -> Optional[Matrices]:
     if not np.array_equal(start[:, c[:, None, None], h[:, None], w], moved):
         return None
     return {axis: (taken(index, start.shape[axis]), None) for axis, index in enumerate((c, h, w), 1)}
-
-
-def _is_identity(matrix: np.ndarray) -> bool:
-    return matrix.shape[0] == matrix.shape[1] and np.array_equal(matrix, np.eye(len(matrix)))
 
 
 # ---------------------------------------------------------------- forms
@@ -189,12 +189,8 @@ def shift(before: int, behind: int) -> Window:
 def windowed(what: str, key: str, windows: Sequence[Window], sizes: Sequence[int]) -> Step:
     """A depthwise Conv; windows: along H and W."""
     kernel, channels = np.outer(*(own.kernel for own in windows)), sizes[0]
-    attributes: Dict[str, Any] = {
-        "kernel_shape": list(kernel.shape),
-        "pads": [own.padding for own in windows] * 2,
-        "group": channels,
-    }
-    strides = [own.stride for own in windows]
+    pads, strides = [own.padding for own in windows] * 2, [own.stride for own in windows]
+    attributes: Dict[str, Any] = {"kernel_shape": list(kernel.shape), "pads": pads, "group": channels}
     attributes.update({"strides": strides} if max(strides) > 1 else {})
     after = [(size + 2 * own.padding - len(own.kernel)) // own.stride + 1 for size, own in zip(sizes[1:], windows)]
     weight = np.broadcast_to(kernel, (channels, 1, *kernel.shape))

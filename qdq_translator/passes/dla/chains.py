@@ -166,7 +166,10 @@ def _shorter(rewriter: Rewriter, chain: Sequence[Node], rejected: bool) -> Union
     if start.size == moved.size:
         same_order = np.array_equal(start.reshape(-1), moved.reshape(-1))
         if same_order and start.shape == moved.shape:
-            if target in graph.outputs and not _may_be_output(rewriter, source, chain):
+            # else the source is renamed to the output
+            if target in graph.outputs and (
+                source not in graph.producer or graph.only_consumer(source) is not chain[0]
+            ):
                 return "its chain makes a graph output and changes nothing"
             return []
         axes = None if start.ndim != moved.ndim else _axes(start, moved)
@@ -203,12 +206,6 @@ def _in_layers(
     few = max(start.shape[1], moved.shape[1]) <= MOST_CHANNELS
     copying = _copying(rewriter, start, moved, source, last) if few else None
     return [copying] if copying is not None else "its chain moves values in a way that no Conv of the DLA can"
-
-
-def _may_be_output(rewriter: Rewriter, tensor: str, chain: Sequence[Node]) -> bool:
-    """True if only the chain reads `tensor`, which can then be renamed to its output."""
-    graph = rewriter.graph
-    return tensor in graph.producer and tensor not in graph.outputs and graph.only_consumer(tensor) is chain[0]
 
 
 def effect(rewriter: Rewriter, chain: Sequence[Node], source: str) -> Optional[tuple[np.ndarray, np.ndarray]]:

@@ -235,19 +235,15 @@ class _Matching:
         for name in lifting.entering(self.rewriter, region):
             producer = self.graph.producer.get(name)
             moves = producer is not None and producer.is_op(*_MOVES)
-            added += not moves and not self._is_image(name)
+            added += not moves and self.rewriter.rank(name) != 4
             cured += moves and producer is not None and bool(self.rewriter.rejected(producer))
         for node in region:
             for name in node.outputs:
                 readers = [reader for reader in self.graph.consumers(name) if id(reader) not in inside]
                 moving = [reader for reader in readers if reader.is_op(*_MOVES)]
                 cured += any(self.rewriter.rejected(reader) for reader in moving)
-                added += (name in self.graph.outputs or len(moving) < len(readers)) and not self._is_image(name)
+                added += (name in self.graph.outputs or len(moving) < len(readers)) and self.rewriter.rank(name) != 4
         return 0 < cured >= added
-
-    def _is_image(self, name: str) -> bool:
-        form = self.form(name)
-        return form is not None and form.is_image
 
 
 # ---------------------------------------------------------------- lifting

@@ -60,12 +60,8 @@ def _fits(rewriter: Rewriter, node: Node) -> bool:
     forms = [_form(rewriter, name) for name in node.inputs if name and name not in constants]
     if node.is_op("Softmax"):
         opset = rewriter.graph.opset()
-        return (
-            opset >= 13
-            and made[0] == 2
-            and operators.axis(node, opset) in (1, -4)
-            and made == _form(rewriter, node.inputs[0])
-        )
+        two = opset >= 13 and made[0] == 2 and operators.axis(node, opset) in (1, -4)
+        return two and made == _form(rewriter, node.inputs[0])
     known = node.is_op(*operators.ELEMENTWISE, *lifting.UNARY) and lifting.scalars(rewriter, constants)
     return known and all(form is not None and form[:2] == made[:2] for form in forms)
 
@@ -84,14 +80,11 @@ def _convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> list[Node]:
         _, c, _, _ = _form(rewriter, node.inputs[0]) or (1, 1, 1, 1)
         rewriter.afford(node.name, 2 * c, 2 * c)
         signs = np.kron([[1, -1], [-1, 1]], np.eye(c))[:, :, None, None].astype(rewriter.dtype(node.inputs[0]))
-        inputs, target = (
-            [*inputs, rewriter.constant(f"{node.name}.signs", signs)],
-            rewriter.tensor(f"{node.outputs[0]}_differences"),
-        )
-        made = [Node("Conv", inputs, [target], rewriter.node(f"{node.name}_differences"), kernel_shape=[1, 1])]
-        rewriter.graph.insert_after(made[0], node.prev)
+        inputs, target = [*inputs, rewriter.constant(f"{node.name}.signs", signs)], f"{node.outputs[0]}_differences"
+        names = [rewriter.tensor(target)], rewriter.node(f"{node.name}_differences")
+        made = [rewriter.graph.insert_after(Node("Conv", inputs, *names, kernel_shape=[1, 1]), node.prev)]
         rewriter.graph.set_operator(node, "Sigmoid")
-        node.attributes, inputs = {}, [target]
+        node.attributes, inputs = {}, made[0].outputs
     rewriter.graph.set_inputs(node, inputs)
     return made
 

@@ -103,10 +103,6 @@ def _hard_swish(rewriter: Rewriter, node: Node, channels: int) -> None:
     rewriter.derive(RULE, product, target, nodes[2], factor=bound, note=f"{bound:.4g} times the output's range")
 
 
-def _any_clip(rewriter: Rewriter, node: Node, channels: int) -> None:
-    _bounded(rewriter, node, channels, *operators.clip_bounds(node, rewriter.graph.array))
-
-
 def _min(rewriter: Rewriter, node: Node, channels: int) -> None:
     """Case 8."""
     graph, target = rewriter.graph, node.outputs[0]
@@ -313,7 +309,9 @@ def tanh_of_cubic(row: Row, channels: int, linear: float, cubic: float) -> None:
 _CASES: dict[str, Callable[[Rewriter, Node, int], None]] = {
     "HardSigmoid": _hard_sigmoid,
     "HardSwish": _hard_swish,
-    "Clip": _any_clip,
+    "Clip": lambda rewriter, node, channels: _bounded(
+        rewriter, node, channels, *operators.clip_bounds(node, rewriter.graph.array)
+    ),
     "Min": _min,
     "Mish": _mish,
     "Softsign": _softsign,

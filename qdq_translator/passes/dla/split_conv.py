@@ -72,13 +72,9 @@ def _parts(rewriter: Rewriter, tensor: str) -> Union[str, list[_Part]]:
         return f"'{tensor}' is a graph output"
     parts: list[_Part] = []
     for reader in graph.consumers(tensor):
-        found = None
-        if reader.is_op("Split") and reader.inputs[0] == tensor:
-            found = _split(rewriter, reader, shape[1])
-        elif reader.is_op("Slice") and reader.inputs[0] == tensor:
-            found = _slice(rewriter, reader, shape[1])
-        else:
+        if not reader.is_op("Split", "Slice") or reader.inputs[0] != tensor:
             return f"'{reader.name}' reads all of '{tensor}'"
+        found = _ends(rewriter, reader, shape[1])
         if found is None:
             return "not along the channels, not with step 1, or not by constants"
         parts += [(reader, name, start, end) for name, start, end in found]
@@ -90,20 +86,19 @@ def _parts(rewriter: Rewriter, tensor: str) -> Union[str, list[_Part]]:
     return parts
 
 
-def _split(rewriter: Rewriter, node: Node, channels: int) -> Optional[list[tuple[str, int, int]]]:
+def _ends(rewriter: Rewriter, node: Node, channels: int) -> Optional[list[tuple[str, int, int]]]:
+    """First channel and the one behind the last of each part of a Split or Slice; None if it cuts otherwise."""
+    if node.is_op("Slice"):
+        cut = operators.slices(node, rewriter.graph.array)
+        if cut is None or len(cut.starts) != 1 or len(cut.ends) != 1 or cut.axes not in ([1], [-3]) or cut.steps != [1]:
+            return None
+        start, end, _ = slice(cut.starts[0], cut.ends[0]).indices(channels)
+        return [(node.outputs[0], start, end)]
     sizes = operators.split_sizes(node, channels, rewriter.graph.array)
     if sizes is None or operators.axis(node, rewriter.graph.opset()) not in (1, -3):
         return None
     bounds = np.concatenate([[0], np.cumsum(sizes)])
     return [(name, int(a), int(b)) for name, a, b in zip(node.outputs, bounds, bounds[1:]) if name]
-
-
-def _slice(rewriter: Rewriter, node: Node, channels: int) -> Optional[list[tuple[str, int, int]]]:
-    cut = operators.slices(node, rewriter.graph.array)
-    if cut is None or len(cut.starts) != 1 or len(cut.ends) != 1 or cut.axes not in ([1], [-3]) or cut.steps != [1]:
-        return None
-    start, end, _ = slice(cut.starts[0], cut.ends[0]).indices(channels)
-    return [(node.outputs[0], start, end)]
 
 
 def _cone(rewriter: Rewriter, tensor: str, readers: set[int], region: dict[str, Node]) -> str:  # noqa: C901 (one branch a "Not:" of the rule)

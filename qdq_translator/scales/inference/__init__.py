@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Callable, Iterable, List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.parsing import did_you_mean
@@ -176,11 +176,6 @@ def report_inferred(context: Context, unary: list[str], diagnostics: Diagnostics
     _report_swallowed(context, diagnostics)
 
 
-def _named(tensors: Iterable[str]) -> str:
-    """'a', 'b', 'c' and 4 more."""
-    return listed([f"'{name}'" for name in tensors], 3)
-
-
 def _report_unknown_operators(context: Context, diagnostics: Diagnostics) -> None:
     """Operators that the user named and the model does not have: a misspelt one would do nothing, in silence."""
     if not context.policy.passed:
@@ -222,9 +217,10 @@ def _report_clipped(noted: _Noted, context: Context, diagnostics: Diagnostics) -
         if scale.origin.note == LOWER_BOUND or (scale.origin.rule == "S5" and scale.origin.source):
             clipped.setdefault(scale.origin.rule, []).append(name)
     for rule, tensors in clipped.items():
+        names = listed([f"'{name}'" for name in tensors], 3)
         diagnostics.warning(
             rule,
-            f"The scale of {_named(tensors)} is a lower bound: larger values are clipped.",
+            f"The scale of {names} is a lower bound: larger values are clipped.",
             tensor=tensors[0],
             node=context.scales[tensors[0]].origin.node,
             hint="Quantize the tensor in the model"
