@@ -33,9 +33,9 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla import axis_forms, resize
+from qdq_translator.passes.dla import axis_forms
+from qdq_translator.passes.dla.axis_forms import Matrices, taken
 from qdq_translator.passes.dla.chains import effect
-from qdq_translator.passes.dla.resize import Matrices, taken
 from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter, Row
 from qdq_translator.passes.editor import Image
 
@@ -172,7 +172,7 @@ def _cumsum(rewriter: Rewriter, node: Node) -> Union[Matrices, str]:
 
 
 _MATRICES: Dict[str, Callable[[Rewriter, Node], Union[Matrices, str]]] = {
-    "Resize": resize.matrices,
+    "Resize": axis_forms.resized,
     "Pad": _pad,
     "Expand": _repeat,
     "Tile": _repeat,

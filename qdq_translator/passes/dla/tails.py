@@ -13,6 +13,9 @@ number of dimensions.
 
 from __future__ import annotations
 
+from onnx import helper
+
+from qdq_translator.core import words
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import VIEWS
 from qdq_translator.passes.dla.rewriter import Rewriter
@@ -75,16 +78,11 @@ def _end_at(rewriter: Rewriter, chain: list[Node], end: str) -> None:
             network.merge_tensor(node.outputs[0], inner)
     if not is_input:
         network.rename_tensor(inner, end)
-    dims = (graph.inputs if is_input else graph.outputs)[end].type.tensor_type.shape
-    dims.ClearField("dim")
-    for size in shapes[1]:
-        dim = dims.dim.add()
-        if isinstance(size, int):
-            dim.dim_value = size
-        elif size is not None:
-            dim.dim_param = str(size)
+    kind = (graph.inputs if is_input else graph.outputs)[end].type
+    sizes = [size if size is None or isinstance(size, int) else str(size) for size in shapes[1]]
+    kind.CopyFrom(helper.make_tensor_type_proto(kind.tensor_type.elem_type, sizes))
     rewriter.note(RULE, chain, maker, gone)
-    before, now = ("x".join(str(size) if size is not None else "?" for size in shape) for shape in shapes)
+    before, now = map(words.shape, shapes)
     what, who = ("input", "writes") if is_input else ("output", "reads")
     network.diagnostics.info(
         RULE,

@@ -19,8 +19,7 @@ Not: sizes that are not known, or that the form needs and are computed.
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass
-from typing import Callable, Optional
+from typing import Callable, NamedTuple, Optional
 
 import numpy as np
 
@@ -68,17 +67,12 @@ def _grid_sample(editor: Editor, node: Node) -> bool:
 # ---------------------------------------------------------------- Resize
 
 
-@dataclass(frozen=True)
-class _Axis:
+class _Axis(NamedTuple):
     """One axis that is resized: its size, how many values it gets, and by which factor."""
 
     size: int
     wanted: int
     factor: np.float32
-
-    @property
-    def whole(self) -> bool:
-        return bool(np.float32(self.size) * self.factor == self.wanted)
 
 
 def _axes(editor: Editor, node: Node) -> Optional[list[_Axis]]:
@@ -127,7 +121,7 @@ def _keep_aspect_ratio(editor: Editor, node: Node, axes: list[_Axis]) -> bool:
 
 def _coordinates(editor: Editor, node: Node, axes: list[_Axis]) -> bool:
     where, nearest = operators.resize_coordinates(node, editor.graph.opset())
-    whole = all(axis.whole for axis in axes)
+    whole = all(np.float32(axis.size) * axis.factor == axis.wanted for axis in axes)
     if where == "half_pixel_symmetric" and whole:
         node.set("coordinate_transformation_mode", "half_pixel")
     elif where == "tf_crop_and_resize" and all(axis.wanted > 1 or axis.size == 1 for axis in axes):
@@ -168,26 +162,18 @@ def _group_normalization(editor: Editor, node: Node) -> None:
         return
     grouped, normal, back = (editor.tensor(f"{target}_{part}") for part in ("grouped", "normal", "ungrouped"))
     ones, zeros = (editor.constant(f"{node.name}_{v}", np.full(groups, v, dtype)) for v in (1, 0))
+    inputs, values_each = [grouped, ones, zeros], sizes[0] // groups * int(np.prod(sizes[1:]))
     nodes = [
-        editor.reshape(
-            source, grouped, [0, groups, sizes[0] // groups * int(np.prod(sizes[1:]))], f"{node.name}_group"
-        ),
-        Node(
-            "InstanceNormalization",
-            [grouped, ones, zeros],
-            [normal],
-            f"{node.name}_normal",
-            epsilon=operators.epsilon(node),
-        ),
+        editor.reshape(source, grouped, [0, groups, values_each], f"{node.name}_group"),
+        Node("InstanceNormalization", inputs, [normal], f"{node.name}_normal", epsilon=operators.epsilon(node)),
         editor.reshape(normal, back, [0, *sizes], f"{node.name}_ungroup"),
     ]
     current = back
     for op, values, output in (("Mul", factors[0], editor.tensor(f"{target}_scaled")), ("Add", factors[1], target)):
         assert values is not None
         full = np.repeat(values, sizes[0] // len(values)).reshape([1, -1] + [1] * (len(sizes) - 1))
-        operand = editor.constant(f"{node.name}_{op.lower()}", full)
-        nodes.append(
-            Node(op, [current, operand], [output], node.name if output == target else f"{node.name}_{op.lower()}")
-        )
+        name = f"{node.name}_{op.lower()}"
+        operand = editor.constant(name, full)
+        nodes.append(Node(op, [current, operand], [output], node.name if output == target else name))
         current = output
     editor.replace(RULE, node, nodes)
