@@ -93,37 +93,25 @@ class ActivationQuantizers:
             what = f"{node.op_type} {node.label} on tensor '{tensor}' uses int32."
             return Rejected(what, "Quantize it to int8.")
         scale = float(params.symmetric_scale())
-        for approximate in (self._one_for_all_channels, self._widened):
-            rejected = approximate(node, tensor, params, scale)
-            if rejected is not None:
-                return rejected
-        return scale
-
-    def _one_for_all_channels(self, node: Node, tensor: str, params: QuantParams, scale: float) -> Optional[Rejected]:
-        if not params.per_channel or (np.ptp(params.scale) == 0 and np.ptp(params.zero_point) == 0):
-            return None
-        what = f"Activation '{tensor}' has {params.scale.size} scales, one per channel ({node.label})."
-        if self.per_channel == "error":
-            hint = "TensorRT has one scale per activation; --per_channel_activations max uses the largest."
-            return Rejected(what, hint)
-        option = "--per_channel_activations max"
-        note = f"{what} The largest, {scale:.6g}, is used."
-        self.found.approximated.append(Approximated(node.name, tensor, option, note, float(scale / params.scale.min())))
-        return None
-
-    def _widened(self, node: Node, tensor: str, params: QuantParams, scale: float) -> Optional[Rejected]:
+        coarser = float(scale / params.scale.min())
+        if params.per_channel and not (np.ptp(params.scale) == 0 and np.ptp(params.zero_point) == 0):
+            what = f"Activation '{tensor}' has {params.scale.size} scales, one per channel ({node.label})."
+            if self.per_channel == "error":
+                hint = "TensorRT has one scale per activation; --per_channel_activations max uses the largest."
+                return Rejected(what, hint)
+            note = f"{what} The largest, {scale:.6g}, is used."
+            option = "--per_channel_activations max"
+            self.found.approximated.append(Approximated(node.name, tensor, option, note, coarser))
         if params.symmetric:
-            return None
+            return scale
         zero = int(params.zero_point.reshape(-1)[0])
         without = "" if node.input(2) else " (no zero point given: uint8 by the ONNX standard)"
         what = f"Activation '{tensor}' is quantized to {params.dtype} with zero point {zero}{without} at {node.label}."
         note = f"{what} Its symmetric scale is {scale:.6g} (resolution {float(params.scale.max()):.6g})."
         option = f"--asymmetric {self.asymmetric}"
-        self.found.approximated.append(
-            Approximated(node.name, tensor, option, note, float(scale / params.scale.min()), asymmetric=True)
-        )
+        self.found.approximated.append(Approximated(node.name, tensor, option, note, coarser, asymmetric=True))
         if self.asymmetric != "error":
-            return None
+            return scale
         if without:
             return Rejected(
                 what, "If the exporter meant int8, use --missing_zero_point int8; if uint8, --asymmetric widen."
