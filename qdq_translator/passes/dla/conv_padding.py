@@ -83,7 +83,6 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
             begin = own
         added.append(grown)
         padding.append(begin + grown[0] * d)
-    before = Node(node.op_type, node.inputs, node.outputs, node.name)
     copies: list[Node] = []
     if any(rest):
         channels = rewriter.channels(node.inputs[0])
@@ -106,5 +105,5 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
     node.unset("auto_pad")
     node.set("kernel_shape", [k + a + b for k, (a, b) in zip(kernel, added)])
     node.set("pads", padding * 2)
-    rewriter.note(RULE, [before], [*copies, node], {}, [copy.outputs[0] for copy in copies])
+    rewriter.note(RULE, [node], [*copies, node], {}, [copy.outputs[0] for copy in copies])
     return ""

@@ -66,13 +66,13 @@ def _trim(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[i
     kernel = [cut.stop - cut.start for cut in kept]
     if kernel == window.kernel or any(end <= -s for end, s in zip(ends, window.strides)):
         return False
-    old, cut = Node(node.op_type, node.inputs, node.outputs, node.name), (slice(None), slice(None), *kept)
+    cut = (slice(None), slice(None), *kept)
     rewriter.graph.set_input(node, 1, rewriter.weight(node, 1, "", lambda w: w[cut]))
     node.unset("auto_pad")
     node.set("kernel_shape", kernel)
     node.set("dilations", [1 if k == 1 else d for k, d in zip(kernel, window.dilations)])
     node.set("pads", [*begins, *(max(0, end) for end in ends)])
-    rewriter.note(RULE, [old], [node])
+    rewriter.note(RULE, [node], [node])
     return True
 
 
