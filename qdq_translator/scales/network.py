@@ -220,24 +220,6 @@ class Network:
         self._renamed_nodes.pop(new, None)
         node.name = new
 
-    def settle_names(self) -> None:
-        """Update every mention of a renamed tensor or node. Linear in the mentions; free without renaming."""
-        if not self._renamed_tensors and not self._renamed_nodes:
-            return
-        tensors, nodes = _Names(self._renamed_tensors), _Names(self._renamed_nodes)
-        self._renamed_tensors, self._renamed_nodes = {}, {}
-        self.scales.follow(nodes, tensors)
-        self.diagnostics.follow(nodes, tensors)
-        self.derived = [derived.renamed(tensors) for derived in self.derived]
-        self.applied = [
-            dataclasses.replace(
-                a,
-                tensors={old: [tensors[name] for name in new] for old, new in a.tensors.items()},
-                new=tuple(tensors[name] for name in a.new),
-            )
-            for a in self.applied
-        ]
-
     # ---------------------------------------------------------------- what was left
 
     def leave(self, node: Node, why: str, last: bool = False) -> None:
@@ -253,9 +235,25 @@ class Network:
     # ---------------------------------------------------------------- between passes
 
     def end_of_pass(self) -> None:
-        self.settle_names()
+        """Update every mention of a renamed tensor or node: linear in the mentions, free without renaming. Types are inferred again if the
+        graph has changed."""
         if self._types_of != self.graph.version:
             self.changed()
+        if not self._renamed_tensors and not self._renamed_nodes:
+            return
+        tensors, nodes = _Names(self._renamed_tensors), _Names(self._renamed_nodes)
+        self._renamed_tensors, self._renamed_nodes = {}, {}
+        self.scales.follow(nodes, tensors)
+        self.diagnostics.follow(nodes, tensors)
+        self.derived = [derived.renamed(tensors) for derived in self.derived]
+        self.applied = [
+            dataclasses.replace(
+                a,
+                tensors={old: [tensors[name] for name in new] for old, new in a.tensors.items()},
+                new=tuple(tensors[name] for name in a.new),
+            )
+            for a in self.applied
+        ]
 
 
 class _Names(Dict[str, str]):

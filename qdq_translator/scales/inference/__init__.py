@@ -21,14 +21,13 @@ Observe = Callable[[Context], bool]
 """Gives scales from data (rule K1) through `Context.give`: one, several, or none; True if it gave any."""
 
 
-def infer_scales(context: Context, diagnostics: Diagnostics, observe: Optional[Observe] = None) -> int:
-    """Fill the scale table; return the number of added scales.
+def infer_scales(context: Context, diagnostics: Diagnostics, observe: Optional[Observe] = None) -> None:
+    """Fill the scale table.
 
     Every phase runs forward in topological order, then backward in reverse order, until nothing changes. The first rule
     that gives a tensor a scale wins; explicit scales never change. observe: called after the exact rules until it has
     nothing more to give; the exact rules propagate its scales first.
     """
-    before = len(context.scales)
     exact, *guesses = phases(context.policy)
     _to_rest(exact, context)
     while observe is not None and observe(context):
@@ -39,8 +38,12 @@ def infer_scales(context: Context, diagnostics: Diagnostics, observe: Optional[O
             rules = (*rules, *guess)
             _to_rest(rules, context)
     unary_scales = add_unary_scales(context) if "add_unary_ew_scales_for_dla" in context.policy.on else []
-    report_inferred(context, unary_scales, diagnostics)
-    return len(context.scales) - before
+    _report_unknown_operators(context, diagnostics)
+    _report_unary(unary_scales, context, diagnostics)
+    noted = [(name, s) for name, s in context.scales.items() if s.origin.note or s.origin.rule == "S5"]
+    _report_clipped(noted, context, diagnostics)
+    _report_lifted(noted, context, diagnostics)
+    _report_swallowed(context, diagnostics)
 
 
 def _to_rest(rules: tuple[ScaleRule, ...], context: Context) -> None:
@@ -166,16 +169,6 @@ TOLD_SHARE = 0.1
 """What a saturating SiLU input may add to the output, as a share of the output's range, before it is told."""
 
 
-def report_inferred(context: Context, unary: list[str], diagnostics: Diagnostics) -> None:
-    """unary: tensors that got the unary scale of rule S9."""
-    _report_unknown_operators(context, diagnostics)
-    _report_unary(unary, context, diagnostics)
-    noted = [(name, s) for name, s in context.scales.items() if s.origin.note or s.origin.rule == "S5"]
-    _report_clipped(noted, context, diagnostics)
-    _report_lifted(noted, context, diagnostics)
-    _report_swallowed(context, diagnostics)
-
-
 def _report_unknown_operators(context: Context, diagnostics: Diagnostics) -> None:
     """Operators that the user named and the model does not have: a misspelt one would do nothing, in silence."""
     if not context.policy.passed:
@@ -193,6 +186,7 @@ def _report_unknown_operators(context: Context, diagnostics: Diagnostics) -> Non
 
 
 def _report_unary(given: list[str], context: Context, diagnostics: Diagnostics) -> None:
+    """Rule S9."""
     if not given:
         return
     on_gpu = not context.policy.for_dla
