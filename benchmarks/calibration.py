@@ -27,10 +27,10 @@ from benchmarks.verify import best
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.progress import silent
-from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
+from qdq_translator.planning.placement import Placement
 from qdq_translator.simulate.calibration.observe import observe
-from qdq_translator.simulate.implicit import hold
+from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.simulate.inputs import InputSpec, input_specs, load_samples
 
 TIMED = ("mobilenet_v2", "resnet50")
@@ -47,11 +47,10 @@ def time_of(name: str, explicit: onnx.ModelProto, count: int, repeats: int, work
     stated = {tensor: scale.value for tensor, scale in scales.items() if scale.explicit}
     wanted = [tensor for tensor, scale in scales.items() if scale.origin.rule == "K1"]
     samples = load_samples(work / "data.npy", input_specs(calibrated.model, {}), None)
-    held = Graph.from_model(calibrated.model)
-    made = hold(held, types, stated)
-    model = held.to_model()
+    rounded = simulate(ImplicitNetwork.of(calibrated), placement=Placement(stated))
+    model = rounded.model
     del model.graph.output[:]
-    model.graph.output.extend(onnx.ValueInfoProto(name=made[tensor]) for tensor in wanted)
+    model.graph.output.extend(onnx.ValueInfoProto(name=rounded.made[tensor]) for tensor in wanted)
 
     def yardstick() -> None:
         options = onnxruntime.SessionOptions()
