@@ -1,7 +1,7 @@
 """The command line: `qdq_translator.py` (translate, NVIDIA's flags) and `qdq-translator COMMAND`.
 
-A command is a module in `qdq_translator/commands/` with a dataclass `Options` and `run(options) -> exit status`. It
-imports heavy modules in `run`, so that `--help` responds at once.
+A command is a module in `qdq_translator/commands/` with `run(options) -> exit status`. It is imported when its options, which are
+declared in `core/options.py`, are understood, so that `--help` responds at once.
 """
 
 from __future__ import annotations
@@ -66,10 +66,11 @@ def _run(module_name: str, prog: str, argv: Sequence[str]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # file names need not be UTF-8
     try:
+        from qdq_translator.core.options import options_of_command
         from qdq_translator.core.parsing import make_parser, normalise_flags
 
+        options = make_parser(options_of_command(module_name), prog, __version__).parse_args(normalise_flags(argv))
         module = importlib.import_module(f"qdq_translator.commands.{module_name}")
-        options = make_parser(module.Options, prog, __version__).parse_args(normalise_flags(argv))
         with _log_on_stderr():
             return int(module.run(options))
     except UserError as error:

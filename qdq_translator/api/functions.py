@@ -27,7 +27,16 @@ from qdq_translator.core.disk import VALUES
 from qdq_translator.core.errors import ModelError, UsageError, UserError
 from qdq_translator.core.formats.files import plain_name
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.options import TranslateCommand, TranslateOptions, check_values
+from qdq_translator.core.options import (
+    DeployOptions,
+    ExplicitCommand,
+    PlanOptions,
+    TranslateCommand,
+    TranslateOptions,
+    TuneOptions,
+    VerifyOptions,
+    check_values,
+)
 from qdq_translator.core.parsing import did_you_mean
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.ir.io import load_model
@@ -63,13 +72,13 @@ def _names(kind: Type[Any], without: str) -> list[str]:
 
 
 OPTIONS: Mapping[str, tuple[Type[Any], list[str]]] = {
-    "plan": (plan_command.Options, _names(plan_command.Options, "input_onnx_model translation")),
+    "plan": (PlanOptions, _names(PlanOptions, "input_onnx_model translation")),
     "translate": (TranslateOptions, _FIELDS),
     "calibrate": (TranslateCommand, [name for name in _FIELDS if name != "calibrate"] + _WORK),
-    "explicit": (explicit_command.Options, _names(explicit_command.Options, "input_model output_dir calibrate")),
-    "verify": (verify_command.Options, _names(verify_command.Options, "model translation inputs labels metric")),
-    "tune": (tune_command.Options, _names(tune_command.Options, "model data labels metric calibrate")),
-    "deploy": (deploy_command.Options, _names(deploy_command.Options, "model board data")),
+    "explicit": (ExplicitCommand, _names(ExplicitCommand, "input_model output_dir calibrate")),
+    "verify": (VerifyOptions, _names(VerifyOptions, "model translation inputs labels metric")),
+    "tune": (TuneOptions, _names(TuneOptions, "model data labels metric calibrate")),
+    "deploy": (DeployOptions, _names(DeployOptions, "model board data")),
 }
 """Function -> the options of its command, and the names of those that are keyword arguments."""
 

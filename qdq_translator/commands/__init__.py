@@ -1,4 +1,4 @@
-"""One module per command, with a dataclass `Options` and a function `run(options) -> exit status`.
+"""One module per command, with a function `run(options) -> exit status`; `core.options` holds their options.
 
 Imports workflows and the folders below. Provides `COMMANDS`, the table of commands.
 """

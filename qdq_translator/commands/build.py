@@ -3,48 +3,27 @@
 import dataclasses
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Literal, Optional
+from typing import List, Optional
 
 from qdq_translator.commands.located import locate, print_next
-from qdq_translator.commands.trtexec import EngineOptions
+from qdq_translator.commands.trtexec import build_request, explicit_request
 from qdq_translator.core.disk import check_place, refuse_overwriting, write_file
 from qdq_translator.core.errors import MissingDependency, UsageError, UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, TranslationFiles
-from qdq_translator.core.options import setting
+from qdq_translator.core.options import BuildOptions as Options
 from qdq_translator.core.words import listed
+from qdq_translator.engine import versions
+from qdq_translator.engine.builder import BuildJob, BuildResult, build
+from qdq_translator.engine.versions import Api
 from qdq_translator.output.emit.trtexec import explicit_arguments, trtexec_arguments, trtexec_command
 from qdq_translator.output.emit.trtexec.checks import prepare
 from qdq_translator.output.emit.trtexec.request import Remembered, engine_paths
 
-if TYPE_CHECKING:
-    from qdq_translator.engine.builder import BuildJob, BuildResult
-    from qdq_translator.engine.versions import Api
-
 _SHOWN = 10
-
-
-@dataclasses.dataclass
-class Options(EngineOptions):
-    """Build the TensorRT engine (or, for a DLA, the loadable) of a translation on this machine, with TensorRT 8.6 to
-    10.x, or of an explicit network, with 10.x, 11 or TensorRT-RTX. Writes it together with TensorRT's layer information."""
-
-    precision: Literal["int8", "fp16", "fp32"] = setting(
-        "int8 as translated; fp16 or fp32 build the same network without INT8, for comparison", "int8"
-    )
-    explicit: bool = setting(
-        "build the model with Q/DQ in -t as it is (always set for a NAME_explicit.onnx, which is strongly typed)"
-    )
-    engine: Literal["tensorrt", "rtx"] = setting(
-        "builder: TensorRT, or TensorRT-RTX (explicit networks for a GPU; needs no GPU to build)", "tensorrt"
-    )
-    log: str = setting("write TensorRT's messages, for check-engine --log", "", metavar="FILE")
-    verbose: bool = setting("print TensorRT's whole log, and all names that did not match")
 
 
 def run(options: Options) -> int:
     """Builds and reports. Exit status 0, or an error."""
-    from qdq_translator.engine import versions
-
     if options.translation.endswith(EXPLICIT_SUFFIX):
         options.explicit = True
     if options.engine == "rtx" and not options.explicit:
@@ -62,8 +41,6 @@ def run(options: Options) -> int:
         except UserError as error:
             raise MissingDependency(missing.what, f"{missing.hint} For a trtexec command: {error}") from error
         raise
-
-    from qdq_translator.engine.builder import build
 
     outputs = [Path(path) for path in (engine, info, options.log, options.timing_cache) if path]
     refuse_overwriting(outputs, [job.model] if job.explicit else TranslationFiles.locate(options.translation))
@@ -86,9 +63,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def _job(options: Options) -> "BuildJob":
-    from qdq_translator.engine.builder import BuildJob
-
+def _job(options: Options) -> BuildJob:
     if options.dla_standalone and options.layer_info:
         raise UsageError("TensorRT has no layer information about a DLA loadable.", "Leave --layer_info out.")
     level = options.builder_optimization_level
@@ -99,8 +74,8 @@ def _job(options: Options) -> "BuildJob":
         model = Path(options.translation)
         if not model.is_file():
             raise UserError(f"{model} is not a file.", "With --explicit, -t names the model with Q/DQ nodes.")
-        return BuildJob(model, options.explicit_request()[0], options.precision, explicit=True)
-    request, notes = options.request(files)
+        return BuildJob(model, explicit_request(options)[0], options.precision, explicit=True)
+    request, notes = build_request(options, files)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     if options.precision != "int8":
@@ -108,7 +83,7 @@ def _job(options: Options) -> "BuildJob":
     return BuildJob(files.model, request, cache=files.read_cache(), layers=files.read_layer_precisions())
 
 
-def _warn_of_version(options: Options, api: "Api") -> None:
+def _warn_of_version(options: Options, api: Api) -> None:
     """Print a note if the installed TensorRT is not that of the platform of the translation."""
     made = Remembered() if options.explicit else Remembered.of(locate(options.translation, options.model))
     platform = made.platform_for(options.platform)
@@ -120,7 +95,7 @@ def _warn_of_version(options: Options, api: "Api") -> None:
         )
 
 
-def equivalent_trtexec(options: Options, job: "BuildJob", engine: Path, info: Optional[Path]) -> str:
+def equivalent_trtexec(options: Options, job: BuildJob, engine: Path, info: Optional[Path]) -> str:
     """The equivalent trtexec command for a shell; notes about it are printed to stderr.
 
     Raises UserError if trtexec's grammar cannot express it.
@@ -139,7 +114,7 @@ def equivalent_trtexec(options: Options, job: "BuildJob", engine: Path, info: Op
     return trtexec_command(arguments)
 
 
-def _print_summary(options: Options, job: "BuildJob", result: "BuildResult") -> None:
+def _print_summary(options: Options, job: BuildJob, result: BuildResult) -> None:
     def names(given: List[str]) -> str:
         most = len(given) if options.verbose else _SHOWN
         more = " (--verbose lists them)" if len(given) > most else ""

@@ -1,9 +1,8 @@
 """`qdq-translator check-engine`: the built engine versus the plan."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Optional
+from typing import Any, Dict, Optional
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,42 +12,17 @@ from qdq_translator.commands.located import is_explicit, locate
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.options import REQUIRED, model_option, setting, translation_option
+from qdq_translator.core.options import CheckEngineOptions as Options
+from qdq_translator.engine.inspector import EngineCheck, check_engine, planned
 from qdq_translator.engine.layer_info import read_layer_info
 from qdq_translator.engine.messages import read_log
+from qdq_translator.engine.unfused import Explicit, explain_unfused, read_explicit
 from qdq_translator.output.emit.trtexec.request import Remembered
 from qdq_translator.output.report.tables import print_pairs, print_table, title
-
-if TYPE_CHECKING:
-    from qdq_translator.engine.inspector import EngineCheck
-    from qdq_translator.engine.unfused import Explicit
-
-
-@dataclass
-class Options:
-    """Compare the layer information of an engine (trtexec --profilingVerbosity=detailed --exportLayerInfo=FILE, or
-    build --layer_info FILE) with the plan of a translation."""
-
-    layer_info: str = setting("the layer information in JSON", REQUIRED, metavar="FILE")
-    translation: str = translation_option()
-    model: str = model_option()
-    log: Optional[str] = setting(
-        "also read the build log: DLA and GPU layers, causes of fallbacks, missing scales, explanations of known "
-        "messages",
-        None,
-        metavar="FILE",
-    )
-    all: bool = setting("list every layer, not only those that differ from the plan")
-    json: bool = setting("print the result as one JSON object on stdout, and nothing else")
-    strict: bool = setting("exit status 1 if the engine disobeys the plan")
-    fail_on_gpu_fallback: bool = setting("exit status 1 if a layer of a DLA engine runs on the GPU")
-    verbose: bool = setting("print tracebacks of errors")
 
 
 def run(options: Options) -> int:
     """Print a table or JSON; status 1 only if required by --strict or --fail_on_gpu_fallback."""
-    from qdq_translator.engine.unfused import explain_unfused, read_explicit
-
     if is_explicit(options.translation):
         network = read_explicit(Path(options.translation))
         check = inspect_explicit(network, options.layer_info, options.log)
@@ -66,17 +40,15 @@ def run(options: Options) -> int:
     return 1 if failed else 0
 
 
-def inspect_explicit(network: "Explicit", layer_info: str, log_file: Optional[str]) -> "EngineCheck":
+def inspect_explicit(network: Explicit, layer_info: str, log_file: Optional[str]) -> EngineCheck:
     """The engine of `layer_info` against the plan of an explicit network. Raises UserError for an engine of another one."""
     return _compared(layer_info, log_file, network.report.source.file, network.plan, {})
 
 
 def _compared(
     layer_info: str, log_file: Optional[str], model: str, plan: Any, precisions: Dict[str, str]
-) -> "EngineCheck":
+) -> EngineCheck:
     """Raises UserError for the layer information of another model."""
-    from qdq_translator.engine.inspector import check_engine
-
     built = read_layer_info(Path(layer_info))
     check = check_engine(plan, built, read_log(Path(log_file)) if log_file else None, precisions)
     if not any(verdict.engine_layer for verdict in check.verdicts):
@@ -87,10 +59,8 @@ def _compared(
     return check
 
 
-def inspect(files: "TranslationFiles", layer_info: str, log_file: Optional[str]) -> "EngineCheck":
+def inspect(files: TranslationFiles, layer_info: str, log_file: Optional[str]) -> EngineCheck:
     """The engine of `layer_info` against the plan of a translation. Raises UserError for an engine of another model or device."""
-    from qdq_translator.engine.inspector import planned
-
     precisions = files.read_layer_precisions() if files.layer_arg.exists() else {}
     check = _compared(layer_info, log_file, files.model.name, planned(files), precisions)
     made = Remembered.of(files)
@@ -109,7 +79,7 @@ def inspect(files: "TranslationFiles", layer_info: str, log_file: Optional[str])
     return check
 
 
-def _print(options: Options, check: "EngineCheck", more: Dict[str, Any]) -> None:
+def _print(options: Options, check: EngineCheck, more: Dict[str, Any]) -> None:
     log = check.log
     if options.json:
         found = {"messages": occurrences(log)} if log is not None else {}
@@ -120,7 +90,7 @@ def _print(options: Options, check: "EngineCheck", more: Dict[str, Any]) -> None
         print_log(log, options.all)
 
 
-def draw(check: "EngineCheck", everything: bool) -> None:
+def draw(check: EngineCheck, everything: bool) -> None:
     """Print summary and tables, at most 80 columns wide if the terminal's width is unknown."""
     console = Console(highlight=False)
     if not console.is_terminal:

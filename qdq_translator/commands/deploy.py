@@ -3,23 +3,18 @@
 import json
 import shlex
 import sys
-from typing import TYPE_CHECKING, Any, Dict
+from typing import Any, Dict
 
 from qdq_translator.core.options import DeployOptions
 from qdq_translator.core.words import counted
 from qdq_translator.output.report.model import DEVICES
-
-if TYPE_CHECKING:
-    from qdq_translator.workflows.deployment import Deployed
-
+from qdq_translator.workflows.deployment import Deployed, deploy
 
 Options = DeployOptions
 
 
 def run(options: Options) -> int:
     """Print a summary and the next command; status 1 if the comparison found the translation broken."""
-    from qdq_translator.workflows.deployment import deploy
-
     made = deploy(options, lambda text: print(text, file=sys.stderr, flush=True))
     summary = summary_of(made)
     if options.json:
@@ -33,7 +28,7 @@ def run(options: Options) -> int:
     return int(bool(summary["failed"]))
 
 
-def summary_of(made: "Deployed") -> Dict[str, Any]:
+def summary_of(made: Deployed) -> Dict[str, Any]:
     """Output of `deploy --json`."""
     report, verification = made.report, made.verification or {}
     dla, cost, verdict = report["dla"], report["cost"], verification.get("verdict") or {}

@@ -3,19 +3,10 @@
 import dataclasses
 import json
 import os
-from dataclasses import dataclass
 from textwrap import fill
 
-from qdq_translator.core.options import setting
+from qdq_translator.core.options import DoctorOptions as Options
 from qdq_translator.engine.machine import PROBLEM, examine
-
-
-@dataclass
-class Options:
-    """Report board and JetPack, TensorRT, trtexec, DLA cores and DLA software, container and Python packages of this
-    machine, with a remedy for each problem. Nothing is changed."""
-
-    json: bool = setting("print the findings as a JSON list on stdout, and nothing else")
 
 
 def run(options: Options) -> int:

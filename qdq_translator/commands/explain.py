@@ -3,14 +3,13 @@
 import json
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 from qdq_translator.commands.located import locate
 from qdq_translator.core.errors import UsageError, UserError
-from qdq_translator.core.options import model_option, setting
+from qdq_translator.core.options import ExplainOptions as Options
 from qdq_translator.core.parsing import did_you_mean
 from qdq_translator.core.rules import RULES, described, docs_page
 from qdq_translator.engine.layer_info import EngineLayer, fused_names
@@ -18,26 +17,6 @@ from qdq_translator.engine.messages import MINOR, BuildLog, Message, messages, p
 from qdq_translator.targets.platforms import PLATFORMS
 
 _SHOWN = 6
-
-
-@dataclass
-class Options:
-    """Explain a log (the output of trtexec, DeepStream, ONNX Runtime or cuDLA), a message of a log, a rule (S8,
-    W-C1), a limit of the DLA (P3) or a platform (jetpack-6.2). Without a name, list everything that can be explained."""
-
-    names: List[str] = setting(
-        "log files (-: standard input), messages or a part of a log in quotes, rules, limits, platforms",
-        [],
-        metavar="NAME",
-        positional=True,
-    )
-    translation: Optional[str] = setting(
-        "compare the layers of a log with the plan of this translation", None, metavar="PATH", short="-t"
-    )
-    model: str = model_option()
-    all: bool = setting("list every layer of a message, and harmless messages")
-    json: bool = setting("print the findings in a log as one JSON object on stdout")
-    verbose: bool = setting("print tracebacks of errors")
 
 
 def run(options: Options) -> int:
@@ -93,7 +72,7 @@ def _explain_name(name: str) -> int:
     return 0
 
 
-def _lookup(name: str) -> "Union[Message, List[Tuple[str, List[str]]]]":
+def _lookup(name: str) -> Union[Message, List[Tuple[str, List[str]]]]:
     """The message, or (title, paragraphs) of each rule, limit or platform of that name. Raises UserError for none."""
     texts, key = explained(), _key(name)
     found = [texts[k] for k in (key, f"DLA {key}") if k in texts]
@@ -109,7 +88,7 @@ def _lookup(name: str) -> "Union[Message, List[Tuple[str, List[str]]]]":
     return message
 
 
-def _print_message(message: "Message", title: str = "", lines: "List[str]" = []) -> None:  # noqa: B006 (read only)
+def _print_message(message: Message, title: str = "", lines: List[str] = []) -> None:  # noqa: B006 (read only)
     """title: replaces the event text. lines: printed between it and the cause."""
 
     def entry(name: str, text: str) -> str:
@@ -128,7 +107,7 @@ def _print_message(message: "Message", title: str = "", lines: "List[str]" = [])
 
 
 def print_log(
-    log: "BuildLog", everything: bool = False, plan: "Optional[Dict[str, Dict[str, Any]]]" = None, heading: str = ""
+    log: BuildLog, everything: bool = False, plan: Optional[Dict[str, Dict[str, Any]]] = None, heading: str = ""
 ) -> None:
     """Print event, layers, cause and remedy of each known message, the most likely cause first; harmless ones and
     consequences on a line at the end.
@@ -159,7 +138,7 @@ def print_log(
         print("No warning, no error and no other known message.")
 
 
-def _planned(name: str, plan: "Dict[str, Dict[str, Any]]") -> str:
+def _planned(name: str, plan: Dict[str, Dict[str, Any]]) -> str:
     """The plan's prediction for the layer or tensor, '' without a plan."""
     if not plan:
         return ""
@@ -173,7 +152,7 @@ def _planned(name: str, plan: "Dict[str, Dict[str, Any]]") -> str:
     return f": planned {row['precision'].upper()}{' on the DLA' if row.get('device') == 'dla' else ''}, not predicted"
 
 
-def _plan(options: Options) -> "Dict[str, Dict[str, Any]]":
+def _plan(options: Options) -> Dict[str, Dict[str, Any]]:
     """Layer, or tensor that it writes -> row of the report's plan."""
     if options.translation is None:
         return {}
@@ -182,7 +161,7 @@ def _plan(options: Options) -> "Dict[str, Dict[str, Any]]":
     return {**{tensor: row for row in report["plan"] for tensor in row["outputs"]}, **rows}
 
 
-def occurrences(log: "BuildLog") -> "List[Dict[str, Any]]":
+def occurrences(log: BuildLog) -> List[Dict[str, Any]]:
     """Known messages of a log, JSON types only."""
     keys = ("id", "kind", "happened", "cause", "remedy", "source", "status")
     return [
@@ -191,7 +170,7 @@ def occurrences(log: "BuildLog") -> "List[Dict[str, Any]]":
     ]
 
 
-def _print_json(log: "BuildLog", plan: "Dict[str, Dict[str, Any]]") -> None:
+def _print_json(log: BuildLog, plan: Dict[str, Dict[str, Any]]) -> None:
     rows = occurrences(log)
     if plan:
         rows = [{**row, "planned": {name: _planned(name, plan)[2:] for name in row["names"]}} for row in rows]
@@ -205,7 +184,7 @@ def _key(name: str) -> str:
     return name.lower() if "-" in name and name[1:2] != "-" else last
 
 
-def explanation(name: str) -> "Tuple[str, List[str]]":
+def explanation(name: str) -> Tuple[str, List[str]]:
     """(title, paragraphs) of a rule, a limit, a platform, a diagnostic, a message of a log, or a log file. Raises UserError for
     another name."""
     if _is_log(name):
@@ -219,7 +198,7 @@ def explanation(name: str) -> "Tuple[str, List[str]]":
     return about[0] if isinstance(about, list) else (about.happened, _paragraphs(about)[1:])
 
 
-def _paragraphs(message: "Message") -> "List[str]":
+def _paragraphs(message: Message) -> List[str]:
     remedy = [f"Remedy: {message.remedy}"] if message.remedy else []
     return [message.happened, f"Cause: {message.cause}", *remedy, f"Source: {message.source} [{message.status}]"]
 

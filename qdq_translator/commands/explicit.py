@@ -3,34 +3,18 @@
 import dataclasses
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Optional
+from typing import Any, Dict, Optional
 
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.disk import read_text, refuse_overwriting
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, model_name
-from qdq_translator.core.options import ExplicitOptions, TranslateOptions, in_essential, in_output
+from qdq_translator.core.options import ExplicitCommand as Options
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.words import counted
-
-if TYPE_CHECKING:
-    from qdq_translator.workflows.explicit import Explicit
-
-
-@dataclass(frozen=True)
-class Options(ExplicitOptions, TranslateOptions):
-    """Write an explicit network for TensorRT 11 (GPU, or the DLA of Orin) from a model with Q/DQ, from a float model
-    and data (--calibrate), or from a float model and its calibration cache (-c): NAME_explicit.onnx and its report."""
-
-    input_model: str = in_essential("ONNX model, with Q/DQ or float", "", metavar="MODEL", short="-i")
-    example: bool = in_essential("use the model that ships with the package")
-    cache: Optional[str] = in_essential("calibration cache of the float model", None, metavar="FILE", short="-c")
-    output_dir: str = in_essential("output folder", "./translated", metavar="DIR", short="-o")
-    json: bool = in_output("print the report as JSON on stdout, and nothing else")
-    verbose: bool = in_output("print tracebacks of errors, and every layer above INT8")
+from qdq_translator.workflows.explicit import Explicit, explicit
 
 
 def run(options: Options) -> int:
@@ -50,10 +34,8 @@ def run(options: Options) -> int:
     return 0
 
 
-def made(options: Options, progress: Progress = silent, model: Optional[Any] = None) -> "Explicit":
+def made(options: Options, progress: Progress = silent, model: Optional[Any] = None) -> Explicit:
     """The explicit network of `options.input_model`, or of the ModelProto `model`; nothing is written. Raises UserError."""
-    from qdq_translator.workflows.explicit import explicit
-
     if options.cache and options.calibrate:
         raise UsageError("--cache and --calibrate both give scales.", "Use one of them.")
     scales = None
@@ -62,7 +44,7 @@ def made(options: Options, progress: Progress = silent, model: Optional[Any] = N
     return explicit(model or options.input_model, options, options, scales, progress=progress)
 
 
-def _print(path: "Path", report: "Dict[str, Any]", verbose: bool) -> None:
+def _print(path: Path, report: Dict[str, Any], verbose: bool) -> None:
     """Print the output, then float layers and reasons."""
     layers, floats = report["layers"], report["stays_float"]
     print(

@@ -2,9 +2,9 @@
 
 import json
 import sys
-from dataclasses import dataclass
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List
+from typing import Any, Dict, List
 
 from qdq_translator.commands.explain import occurrences, print_log
 from qdq_translator.commands.located import locate
@@ -13,34 +13,18 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.engine_rows import Answer, BuiltLayer
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.options import REQUIRED, model_option, setting, translation_option
+from qdq_translator.core.options import IngestOptions as Options
+from qdq_translator.engine import inspector
+from qdq_translator.engine.board import fit_board, read_profile
 from qdq_translator.engine.layer_info import read_layer_info
-
-if TYPE_CHECKING:
-    from qdq_translator.workflows.board_results import BoardResults
-
-
-@dataclass
-class Options:
-    """Read the archive that collect.sh of a bundle wrote on the board (NAME_board.tar.gz): check that it belongs to
-    this model, explain the log, compare precisions and times with the plan, fit the cost model, and report the
-    alternative of each open hypothesis that agrees with the outputs."""
-
-    file: str = setting("NAME_board.tar.gz", REQUIRED, positional=True, metavar="FILE")
-    translation: str = translation_option()
-    model: str = model_option()
-    json: bool = setting("print the findings as one JSON object on stdout, and nothing else")
-    verbose: bool = setting("print tracebacks of errors")
+from qdq_translator.ir.io import load_model
+from qdq_translator.workflows.board_results import BoardResults, device_answers, read_results, settle, stored_feed
 
 
 def run(options: Options) -> int:
     """Print the findings and write NAME_board.json, and NAME_cost_model.json from a DLA's profile.
 
     Status 1 if the build failed."""
-    import tempfile
-
-    from qdq_translator.workflows.board_results import read_results
-
     files = locate(options.translation, options.model)
     with tempfile.TemporaryDirectory() as scratch:
         results = read_results(Path(options.file), files, Path(scratch))
@@ -70,13 +54,8 @@ def run(options: Options) -> int:
     return int(results.failed)
 
 
-def _layers(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any]:
+def _layers(files: TranslationFiles, results: BoardResults) -> Dict[str, Any]:
     """Planned and actual precisions, if the board wrote layer information."""
-    from qdq_translator.engine import inspector
-    from qdq_translator.engine.board import read_profile
-    from qdq_translator.ir.io import load_model
-    from qdq_translator.workflows.board_results import device_answers
-
     if results.layer_info is None:
         return {"lines": ["The board wrote no layer information."]}
     model, _ = load_model(files.model, weights=False)
@@ -98,10 +77,8 @@ def _timed(row: BuiltLayer) -> str:
     return f"  {row.milliseconds:.3f} ms {row.name}{more}: planned {row.planned}, runs in {runs} on the {row.device}"
 
 
-def _times(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any]:
+def _times(files: TranslationFiles, results: BoardResults) -> Dict[str, Any]:
     """Of the engine's layers, reformats among them; for a DLA the fitted cost model, written beside the translation."""
-    from qdq_translator.engine.board import fit_board, read_profile
-
     if results.profile is None:
         return {}
     times = read_profile(str(results.profile))
@@ -121,8 +98,6 @@ def _times(files: "TranslationFiles", results: "BoardResults") -> Dict[str, Any]
     return {**found, "lines": lines}
 
 
-def _hypotheses(files: "TranslationFiles", results: "BoardResults") -> "List[Answer]":
-    from qdq_translator.workflows.board_results import settle, stored_feed
-
+def _hypotheses(files: TranslationFiles, results: BoardResults) -> List[Answer]:
     inputs = stored_feed(files)
     return settle(files, inputs, results.outputs) if results.outputs is not None and inputs is not None else []

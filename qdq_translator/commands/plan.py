@@ -2,9 +2,8 @@
 
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, List, Optional
+from typing import Any, Optional
 
 from qdq_translator.core.disk import refuse_overwriting, write_json
 from qdq_translator.core.errors import UsageError
@@ -12,59 +11,20 @@ from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.options import (
     AS_PLANNED,
     TranslateOptions,
-    in_automation,
-    in_essential,
-    in_output,
-    in_target,
-    same_option,
-    setting,
 )
-
-if TYPE_CHECKING:
-    from qdq_translator.workflows.translator import Translation
-
-
-@dataclass
-class Options:
-    """Plan a float or Q/DQ model for a DLA as if every tensor had a scale: the layers that the DLA supports, the
-    rewrites that would keep more of them there, and the estimated time in INT8 and in FP16. Writes only the requested
-    files."""
-
-    input_onnx_model: Optional[str] = in_essential(
-        "an ONNX model, with or without Q/DQ nodes", None, metavar="MODEL", short="-i"
-    )
-    target: str = same_option(
-        "target", default="orin-dla", choices=("orin-dla", "xavier-dla"), help="DLA to plan for (default: orin-dla)"
-    )
-    platform: Optional[str] = same_option("platform")
-    shapes: List[str] = same_option("shapes")
-    power_mode: Optional[str] = same_option("power_mode")
-    dla_clock: Optional[float] = same_option("dla_clock")
-    cost_model: Optional[str] = same_option("cost_model")
-    keep_fp16: List[str] = same_option("keep_fp16")
-    no_rewrites: bool = in_target("plan the model as it is, without --dla_rewrites")
-    all: bool = in_output("show every layer and every note, not only the first few")
-    json: bool = in_output("print the report as JSON on stdout, and nothing else")
-    html: Optional[str] = in_output("write the report as an HTML page", None, metavar="FILE")
-    fit: Optional[str] = in_automation(
-        "fit the cost model to a board: trtexec's --exportProfile of the translation given with -t, or "
-        "cuDLA's layerwise CSV",
-        None,
-        metavar="PROFILE",
-    )
-    translation: str = in_automation("the profiled translation, for --fit", "./translated", metavar="PATH", short="-t")
-    save: Optional[str] = in_automation(
-        "file for the cost model of --fit (--cost_model reads it)", None, metavar="FILE"
-    )
-    fail_over_ms: Optional[float] = same_option("fail_over_ms")
-    verbose: bool = setting("print tracebacks of errors")
+from qdq_translator.core.options import PlanOptions as Options
+from qdq_translator.engine.board import fit_board
+from qdq_translator.ir.io import load_model
+from qdq_translator.ir.operators import QUANTIZERS
+from qdq_translator.output.emit.write import too_long
+from qdq_translator.output.report.data import format_report
+from qdq_translator.output.report.html import write_page
+from qdq_translator.output.report.terminal import print_report
+from qdq_translator.workflows.translator import Translation, translate
 
 
 def run(options: Options) -> int:
     """Exit status 0, or 1 if --fail_over_ms is exceeded."""
-    from qdq_translator.output.emit.write import too_long
-    from qdq_translator.output.report.data import format_report
-
     if options.fit is not None:
         return _fit(options)
     if options.input_onnx_model is None:
@@ -72,8 +32,6 @@ def run(options: Options) -> int:
     made = planned(options)
     report = made.report
     if options.html:
-        from qdq_translator.output.report.html import write_page
-
         refuse_overwriting([Path(options.html)], [Path(options.input_onnx_model)])
         write_page(made.rows, Path(options.html))
     if options.json:
@@ -81,8 +39,6 @@ def run(options: Options) -> int:
     elif options.html:
         print(f"Wrote {options.html}")
     else:
-        from qdq_translator.output.report.terminal import print_report
-
         print_report(made.rows, options.all)
         _print_next(options)
     failed = too_long(made.rows.cost, options.fail_over_ms)
@@ -91,10 +47,8 @@ def run(options: Options) -> int:
     return 1 if failed else 0
 
 
-def planned(options: Options, model: Optional[Any] = None) -> "Translation":
+def planned(options: Options, model: Optional[Any] = None) -> Translation:
     """The plan of `options.input_onnx_model`, or of the ModelProto `model`, as if every tensor had a scale."""
-    from qdq_translator.workflows.translator import translate
-
     names = ("target", "platform", "shapes", "power_mode", "dla_clock", "cost_model", "keep_fp16")
     same = {name: getattr(options, name) for name in names}
     asked = TranslateOptions(dla_rewrites=not options.no_rewrites, **same, **AS_PLANNED)
@@ -103,9 +57,6 @@ def planned(options: Options, model: Optional[Any] = None) -> "Translation":
 
 def _print_next(options: Options) -> None:
     """Print the planned translate command if the model has quantizers (a float one needs unknown data)."""
-    from qdq_translator.ir.io import load_model
-    from qdq_translator.ir.operators import QUANTIZERS
-
     model = str(options.input_onnx_model)
     if not any(node.op_type in QUANTIZERS for node in load_model(model, weights=False)[0].graph.node):
         return
@@ -118,8 +69,6 @@ def _print_next(options: Options) -> None:
 
 def _fit(options: Options) -> int:
     """Writes the fitted cost model. Exit status 0."""
-    from qdq_translator.engine.board import fit_board
-
     if not options.save:
         raise UsageError("--fit writes a cost model.", "Give its file with --save board.json.")
     files = TranslationFiles.locate(options.translation)

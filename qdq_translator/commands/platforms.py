@@ -1,20 +1,12 @@
 """`qdq-translator platforms`: values of `--platform`."""
 
 import json
-from dataclasses import dataclass
 
 from rich.console import Console
 
-from qdq_translator.core.options import setting
+from qdq_translator.core.options import PlatformsOptions as Options
 from qdq_translator.output.report.tables import table_of
 from qdq_translator.targets.platforms import PLATFORMS
-
-
-@dataclass
-class Options:
-    """List the platforms that --platform knows: TensorRT, the number in the cache header, the DLA, and the source."""
-
-    json: bool = setting("print the table as JSON on stdout, and nothing else")
 
 
 def run(options: Options) -> int:

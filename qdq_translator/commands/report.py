@@ -1,7 +1,7 @@
 """`qdq-translator report`: a translation's contents, and why."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -15,56 +15,20 @@ from qdq_translator.core.formats.report_rows import Report
 from qdq_translator.core.formats.rows import plain, read
 from qdq_translator.core.formats.schemas import board_schema, read_json, results_schema, tuning_schema
 from qdq_translator.core.formats.tune_rows import Tuning
-from qdq_translator.core.options import model_option, setting, translation_option
-
-TOOLS = ("onnxruntime", "modelopt", "modelopt-torch", "pytorch-quantization")
-
-
-@dataclass
-class Options:
-    """Show the report of a translation: the share of INT8, the few tensors that keep other layers out of INT8 with a
-    fix for each, the limits of the DLA that layers exceed, and the scales of graph inputs and outputs."""
-
-    translation: str = translation_option()
-    model: str = model_option()
-    all: bool = setting("show every layer and every note, not only the first few")
-    json: bool = setting("print the report as JSON on stdout, and nothing else")
-    html: Optional[str] = setting("write the report as an HTML page", None, metavar="FILE")
-    against: Optional[str] = setting(
-        "compare with an earlier translation (terminal, --json or --html); exit status 1 if this one is worse",
-        None,
-        metavar="PATH",
-    )
-    verify: Optional[str] = setting(
-        "show the results of 'qdq-translator verify --save' on the page of --html", None, metavar="FILE"
-    )
-    tuning: Optional[str] = setting(
-        "show NAME_tune.json of 'qdq-translator tune' on the page of --html", None, metavar="FILE"
-    )
-    layer_info: List[str] = setting(
-        "layer information of the engine (trtexec --exportLayerInfo, or NAME_board.json of ingest), compared with "
-        "the plan; two files, A and B, are compared with each other (with --against, A is its engine)",
-        [],
-        metavar="FILE",
-    )
-    profile: List[str] = setting(
-        "measured times, one file for each --layer_info (trtexec --exportProfile)", [], metavar="FILE"
-    )
-    log: List[str] = setting("build logs, one file for each --layer_info", [], metavar="FILE")
-    strict: bool = setting("exit status 1 if the engine of --layer_info disagrees with the plan, or has unfused Q/DQ")
-    overlay: Optional[str] = setting(
-        "write node data for Model Explorer; FILE_ms.json contains the times", None, metavar="FILE.json"
-    )
-    fix_list: Optional[str] = setting(
-        "print operators to quantize and to exclude, as arguments for the quantizer of the model", None, choices=TOOLS
-    )
-    verbose: bool = setting("print tracebacks of errors")
+from qdq_translator.core.options import ReportOptions as Options
+from qdq_translator.engine.board import read_profile
+from qdq_translator.engine.inspector import engine_truth
+from qdq_translator.engine.unfused import explain_unfused, read_explicit
+from qdq_translator.output.report.changes import compare, compare_engines
+from qdq_translator.output.report.data import format_report
+from qdq_translator.output.report.embed import node_data
+from qdq_translator.output.report.fix_lists import format_fix_list
+from qdq_translator.output.report.html import write_page
+from qdq_translator.output.report.terminal import print_comparison, print_engines, print_report
 
 
 def run(options: Options) -> int:
     """Draws from NAME_report.json, or from an explicit network. Exit status 0; with --against 1 where less runs in INT8 than there, or longer."""
-    from qdq_translator.output.report.data import format_report
-
     _check(options)
     if is_explicit(options.translation):
         report, engines = _explicit(options)
@@ -74,19 +38,13 @@ def run(options: Options) -> int:
         content = files.read_report()
         report, engines, kept = read(Report, content), _engines(files, options), [*files]
     if options.fix_list:
-        from qdq_translator.output.report.fix_lists import format_fix_list
-
         print(format_fix_list(report, options.fix_list), end="")
         return 0
     compared: Dict[str, Any] = {}
     if len(engines) == 2:
-        from qdq_translator.output.report.changes import compare_engines
-
         compared = {"engines": compare_engines(*engines)}
     other = comparison = None
     if options.against:
-        from qdq_translator.output.report.changes import compare
-
         other = read(Report, locate(options.against, "").read_report())
         comparison = compare(other, report, (options.against, options.translation))
     if options.html:
@@ -99,8 +57,6 @@ def run(options: Options) -> int:
     elif options.html or options.overlay:
         print(f"Wrote {' and '.join(filter(None, (options.html, options.overlay)))}")
     else:
-        from qdq_translator.output.report.terminal import print_comparison, print_engines, print_report
-
         if compared:
             print_engines(compared["engines"], options.all)
         if comparison:
@@ -129,10 +85,8 @@ def _check(options: Options) -> None:
 
 
 def _write_page(
-    options: Options, kept: "Sequence[Path]", report: "Report", other: "Optional[Report]", engines: "List[Engine]"
+    options: Options, kept: Sequence[Path], report: Report, other: Optional[Report], engines: List[Engine]
 ) -> None:
-    from qdq_translator.output.report.html import write_page
-
     given = (options.verify, options.tuning, *options.layer_info, *options.profile, *options.log)
     refuse_overwriting([Path(str(options.html))], [*kept, *(Path(path) for path in given if path)])
     results = tuned = None
@@ -147,20 +101,15 @@ def _write_page(
     write_page(report, Path(str(options.html)), other, results, (a, b), tuned, engines)
 
 
-def _write_overlays(path: Path, report: "Report", engines: "List[Engine]", kept: "Sequence[Path]") -> None:
-    from qdq_translator.output.report.embed import node_data
-
+def _write_overlays(path: Path, report: Report, engines: List[Engine], kept: Sequence[Path]) -> None:
     for ending, data in node_data(report, engines[-1] if engines else None).items():
         target = path.with_name(f"{path.stem}{ending}.json")
         refuse_overwriting([target], kept)
         write_file(target, (json.dumps(data, indent=1) + "\n").encode())
 
 
-def _explicit(options: Options) -> "Tuple[Report, List[Engine]]":
+def _explicit(options: Options) -> Tuple[Report, List[Engine]]:
     """A network with Q/DQ as it is, and its engines."""
-    from qdq_translator.engine.inspector import engine_truth
-    from qdq_translator.engine.unfused import explain_unfused, read_explicit
-
     network, engines = read_explicit(Path(options.translation)), []
     for layer_info, times, log in _engine_files(options):
         check = inspect_explicit(network, layer_info, log)
@@ -171,20 +120,16 @@ def _explicit(options: Options) -> "Tuple[Report, List[Engine]]":
     return network.report, engines
 
 
-def _engine_files(options: Options) -> "Iterator[Tuple[str, Dict[str, float], Optional[str]]]":
+def _engine_files(options: Options) -> Iterator[Tuple[str, Dict[str, float], Optional[str]]]:
     """Layer information, times and log of each engine."""
-    from qdq_translator.engine.board import read_profile
-
     profiles, logs = iter(options.profile), iter(options.log)
     for path in options.layer_info:
         profile = next(profiles, None)
         yield path, read_profile(profile) if profile else {}, next(logs, None)
 
 
-def _engines(files: "TranslationFiles", options: Options) -> "List[Engine]":
+def _engines(files: TranslationFiles, options: Options) -> List[Engine]:
     """The engines beside the plan; on a terminal their disagreements are printed before the report."""
-    from qdq_translator.engine.inspector import engine_truth
-
     quiet = options.html or options.json
     engines: List[Engine] = []
     for path, times, log in _engine_files(options):

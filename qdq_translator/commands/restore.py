@@ -2,44 +2,24 @@
 
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
 from qdq_translator.commands import explicit
 from qdq_translator.core.disk import appear_together, read_text, refuse_overwriting
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.files import read_layer_argument, stated_beside
-from qdq_translator.core.options import REQUIRED, setting
+from qdq_translator.core.options import ExplicitCommand
+from qdq_translator.core.options import RestoreOptions as Options
 from qdq_translator.core.rules import inference_options
 from qdq_translator.core.words import counted, listed
-
-
-@dataclass
-class Options:
-    """Write an explicit model with QuantizeLinear/DequantizeLinear from a float ONNX and a TensorRT calibration
-    cache: for TensorRT versions that read no cache (11 and later), for a DLA with strong typing, and for ONNX
-    Runtime."""
-
-    input_model: str = setting("float ONNX, such as NAME_noqdq.onnx", REQUIRED, metavar="MODEL", short="-i")
-    cache: str = setting("TensorRT calibration cache", REQUIRED, metavar="FILE", short="-c")
-    output: str = setting("the ONNX file to write", REQUIRED, metavar="FILE", short="-o")
-    layer_arg: Optional[str] = setting(
-        "--layerPrecisions argument (a file, or the value itself); layers that it keeps above INT8 stay float",
-        None,
-        metavar="FILE",
-    )
-    complete: bool = setting("infer missing scales, as 'qdq-translator explicit -c' does with more options")
-    json: bool = setting("print the summary as one JSON object on stdout")
-    verbose: bool = setting("print every entry that was left out, and tracebacks of errors")
+from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.io import load_model, write_graph
+from qdq_translator.qdq import restore as made
 
 
 def run(options: Options) -> int:
     """Write the model; unusable cache entries are reported on stderr."""
-    from qdq_translator.ir.graph import Graph
-    from qdq_translator.ir.io import load_model, write_graph
-    from qdq_translator.qdq import restore as made
-
     model, source = load_model(options.input_model)
     cache = CalibrationCache.from_text(read_text(Path(options.cache), "Check the path."), options.cache)
     precisions = read_layer_argument(options.layer_arg) if options.layer_arg else {}
@@ -103,7 +83,7 @@ def _complete(options: Options, kept: List[str]) -> int:
     refuse_overwriting([output, output.with_name(f"{output.name}.data")], [Path(options.input_model)])
     same: Dict[str, Any] = {"input_model": options.input_model, "cache": options.cache, "keep_fp16": kept}
     rules: Dict[str, Any] = dict.fromkeys(inference_options(markers=False), True)
-    made = explicit.made(explicit.Options(float_type="fp32", **same, **rules))
+    made = explicit.made(ExplicitCommand(float_type="fp32", **same, **rules))
     path = made.save(output.parent, output.name)
     print(
         f"{path}: Q/DQ on {counted(len(made.report['pairs']), 'tensor')} and {counted(len(made.report['weights']), 'weight')}"

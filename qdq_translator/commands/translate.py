@@ -145,7 +145,7 @@ def _translate_one(task: Tuple[str, TranslateCommand]) -> _Result:
         return None, str(error) if isinstance(error, UserError) else unexpected(error)
 
 
-def _cut(translation: Any, files: "TranslationFiles", wanted: bool) -> Tuple[Optional[CutParts], str]:
+def _cut(translation: Any, files: TranslationFiles, wanted: bool) -> Tuple[Optional[CutParts], str]:
     """The manifest of the parts, None if there are none; and the message for that case."""
     if wanted and translation.dla.fallbacks:
         from qdq_translator.workflows.parts import cut_tail
@@ -159,7 +159,7 @@ def _cut(translation: Any, files: "TranslationFiles", wanted: bool) -> Tuple[Opt
     return None, f"{files.parts} is left from an earlier translation." if files.parts.is_dir() else ""
 
 
-def _measured(model: str, files: "TranslationFiles", options: TranslateCommand) -> Tuple[Metric, List[str]]:
+def _measured(model: str, files: TranslationFiles, options: TranslateCommand) -> Tuple[Metric, List[str]]:
     """The user's metric on the --calibrate data: name, model's value, simulated engine's value; missed thresholds."""
     from qdq_translator.core.options import VerifyOptions
     from qdq_translator.simulate.compare import EXPLICIT, SIMULATED

@@ -4,19 +4,19 @@ import dataclasses
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Literal, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from qdq_translator.commands.located import explicit_model, find_explicit, locate, print_next
 from qdq_translator.core.disk import refuse_overwriting, write_file
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, TranslationFiles
-from qdq_translator.core.options import TARGETS, model_option, parse_shapes, setting, translation_option
+from qdq_translator.core.options import EngineOptions, parse_shapes
+from qdq_translator.core.options import TrtexecOptions as Options
 from qdq_translator.core.words import others
 from qdq_translator.output.emit import trtexec
 from qdq_translator.output.emit.trtexec import polygraphy
 from qdq_translator.output.emit.trtexec.checks import prepare
 from qdq_translator.output.emit.trtexec.request import (
-    MODES,
     BuildRequest,
     Remembered,
     Version,
@@ -27,100 +27,56 @@ from qdq_translator.output.emit.trtexec.request import (
 from qdq_translator.targets.platforms import find_platform
 
 
-@dataclasses.dataclass
-class EngineOptions:
-    """What `build` has too: the same engine, made there or by a command. Names and grammar follow trtexec."""
+def build_request(
+    options: EngineOptions, files: Optional[TranslationFiles] = None, target: Optional[str] = None
+) -> Tuple[BuildRequest, List[str]]:
+    """The build request, and notes.
 
-    translation: str = translation_option()
-    model: str = model_option()
-    target: Optional[str] = setting("hardware to build for (default: that of the translation)", None, choices=TARGETS)
-    platform: Optional[str] = setting(
-        "e.g. jetpack-6.2: the platform that builds the engine (default: that of the translation)", None, metavar="NAME"
-    )
-    dla_core: int = setting("DLA core: 0 or 1 (default: 0)", 0, metavar="N")
-    allow_gpu_fallback: bool = setting("run layers that the DLA does not support on the GPU")
-    dla_standalone: bool = setting("build a DLA loadable for cuDLA instead of an engine")
-    precision_constraints: Optional[str] = setting(
-        "if TensorRT has no kernel for a layer's precision: fail, or use another precision (default: obey on a GPU, "
-        "prefer on a DLA)",
-        None,
-        choices=("obey", "prefer"),
-    )
-    input_io_formats: str = setting(
-        "types and layouts of the inputs in trtexec's grammar, e.g. int8:dla_hwc4; one for all inputs or one for each",
-        "",
-        metavar="TYPE:FORMAT[,...]",
-    )
-    output_io_formats: str = setting("the same for the outputs, e.g. fp16:chw16", "", metavar="TYPE:FORMAT[,...]")
-    min_shapes: List[str] = setting("smallest sizes of dynamic inputs", [], metavar="NAME:DIMS")
-    opt_shapes: List[str] = setting(
-        "sizes to optimize for, e.g. images:1x3x640x640 (without the other two: static sizes, as a DLA requires)",
-        [],
-        metavar="NAME:DIMS",
-    )
-    max_shapes: List[str] = setting("largest sizes of dynamic inputs", [], metavar="NAME:DIMS")
-    mem_pools: List[str] = setting(
-        "memory limits in MiB: workspace, dlaSRAM, dlaLocalDRAM, dlaGlobalDRAM; e.g. workspace:2048",
-        [],
-        metavar="POOL:MIB",
-    )
-    timing_cache: str = setting("timing cache: read if it exists, written after the build", "", metavar="FILE")
-    builder_optimization_level: Optional[int] = setting("TensorRT's optimization level", None, metavar="0-5")
-    parser_flags: List[str] = setting(
-        "flags of TensorRT's ONNX parser, e.g. report_capability_dla (10.16 and later)", [], metavar="FLAG"
-    )
-    save_engine: str = setting("file for the engine or loadable (default: next to the model)", "", metavar="FILE")
-    layer_info: str = setting("layer information for check-engine (default: next to the model)", "", metavar="FILE")
-
-    def request(
-        self, files: "Optional[TranslationFiles]" = None, target: Optional[str] = None
-    ) -> "Tuple[BuildRequest, List[str]]":
-        """The build request, and notes.
-
-        files: the translation, whose target, platform and shapes are the defaults; target: that of an explicit network.
-        A DLA gets its SRAM (as in NVIDIA's own builds). Raises UsageError for options that contradict the translation.
-        """
-        made = Remembered() if files is None else Remembered.of(files)
-        target, notes = made.target_for(self.target) if target is None else (self.target or target, [])
-        shapes = parse_shapes(self.opt_shapes)
-        if not (self.min_shapes or self.max_shapes) or shapes:
-            shapes = {name: list(sizes) for name, sizes in made.sizes_to_build(shapes).items()}
-        if files is not None and made.on_dla and not self.allow_gpu_fallback:
-            notes += _fallbacks(files)
-        platform = made.platform_for(self.platform) if files is not None else None
-        if target != "gpu" and platform is not None and not platform.dla and platform.note:
-            notes.append(f"{platform.name} has no DLA: {platform.note} ({platform.source}).")
-        pools = parse_pools(self.mem_pools)
-        if target != "gpu":
-            pools.setdefault("dlaSRAM", 1.0)
-        same = {field.name for field in dataclasses.fields(BuildRequest)} & vars(self).keys()
-        given: Dict[str, Any] = {name: getattr(self, name) for name in same if getattr(self, name) is not None}
-        given.update(target=target, pools=pools, opt_shapes=shapes)
-        given.update((key, parse_shapes(getattr(self, key))) for key in ("min_shapes", "max_shapes"))
-        return BuildRequest(**given), notes
-
-    def explicit_request(self) -> "Tuple[BuildRequest, Version]":
-        """The build request for a network with Q/DQ, and the TensorRT version: the report of one written by `explicit`
-        gives target, platform and the parser flags for a DLA. Raises UserError for another target."""
-        from qdq_translator.workflows.explicit import read_report
-
-        model = Path(self.translation)
-        report = read_report(model)
-        made = report.get("target")
-        if made is not None and self.target not in (None, made):
-            raise UserError(
-                f"{model} was written for {made}, not for {self.target}.",
-                f"Write it with 'qdq-translator explicit --target {self.target}'.",
-            )
-        request, _ = self.request(target=made or "gpu")
-        flags = dict.fromkeys(flag.lower() for flag in self.parser_flags)
-        if report and request.on_dla:
-            flags.update(dict.fromkeys(report.get("parser_flags", ["adjust_for_dla"])))
-        platform = self.platform or report.get("platform") or "tensorrt-11.4.1"
-        return dataclasses.replace(request, parser_flags=tuple(flags)), find_platform(platform, explicit=True).tensorrt
+    files: the translation, whose target, platform and shapes are the defaults; target: that of an explicit network.
+    A DLA gets its SRAM (as in NVIDIA's own builds). Raises UsageError for options that contradict the translation.
+    """
+    made = Remembered() if files is None else Remembered.of(files)
+    target, notes = made.target_for(options.target) if target is None else (options.target or target, [])
+    shapes = parse_shapes(options.opt_shapes)
+    if not (options.min_shapes or options.max_shapes) or shapes:
+        shapes = {name: list(sizes) for name, sizes in made.sizes_to_build(shapes).items()}
+    if files is not None and made.on_dla and not options.allow_gpu_fallback:
+        notes += _fallbacks(files)
+    platform = made.platform_for(options.platform) if files is not None else None
+    if target != "gpu" and platform is not None and not platform.dla and platform.note:
+        notes.append(f"{platform.name} has no DLA: {platform.note} ({platform.source}).")
+    pools = parse_pools(options.mem_pools)
+    if target != "gpu":
+        pools.setdefault("dlaSRAM", 1.0)
+    same = {field.name for field in dataclasses.fields(BuildRequest)} & vars(options).keys()
+    given: Dict[str, Any] = {name: getattr(options, name) for name in same if getattr(options, name) is not None}
+    given.update(target=target, pools=pools, opt_shapes=shapes)
+    given.update((key, parse_shapes(getattr(options, key))) for key in ("min_shapes", "max_shapes"))
+    return BuildRequest(**given), notes
 
 
-def _fallbacks(files: "TranslationFiles") -> List[str]:
+def explicit_request(options: EngineOptions) -> Tuple[BuildRequest, Version]:
+    """The build request for a network with Q/DQ, and the TensorRT version: the report of one written by `explicit`
+    gives target, platform and the parser flags for a DLA. Raises UserError for another target."""
+    from qdq_translator.workflows.explicit import read_report
+
+    model = Path(options.translation)
+    report = read_report(model)
+    made = report.get("target")
+    if made is not None and options.target not in (None, made):
+        raise UserError(
+            f"{model} was written for {made}, not for {options.target}.",
+            f"Write it with 'qdq-translator explicit --target {options.target}'.",
+        )
+    request, _ = build_request(options, target=made or "gpu")
+    flags = dict.fromkeys(flag.lower() for flag in options.parser_flags)
+    if report and request.on_dla:
+        flags.update(dict.fromkeys(report.get("parser_flags", ["adjust_for_dla"])))
+    platform = options.platform or report.get("platform") or "tensorrt-11.4.1"
+    return dataclasses.replace(request, parser_flags=tuple(flags)), find_platform(platform, explicit=True).tensorrt
+
+
+def _fallbacks(files: TranslationFiles) -> List[str]:
     """A word about layers that the plan sends to the GPU."""
     try:
         rows = [row for row in files.read_report()["dla"]["layers"] if row["verdict"] == "gpu"]
@@ -131,34 +87,6 @@ def _fallbacks(files: "TranslationFiles") -> List[str]:
     return [
         f"The plan sends {rows[0]['op']} '{rows[0]['name']}'{others(rows)} to the GPU, and without --allow_gpu_fallback the build fails."
     ]
-
-
-@dataclasses.dataclass
-class Options(EngineOptions):
-    """Print the trtexec command that builds a translation, ready to paste into a shell, or write a script that checks
-    the files, corrects the header of the calibration cache for another TensorRT version, and runs it."""
-
-    mode: str = setting(
-        "the network to build: the translation; for comparison the Q/DQ model (explicit; specify it with -i), the "
-        "stripped model in FP16 (fp16), or in the precisions that TensorRT finds fastest (best)",
-        "implicit",
-        choices=MODES,
-    )
-    sparsity: Optional[str] = setting(
-        "kernels for 2:4 sparse weights: for sparse weights only, or for all weights (to measure speed)",
-        None,
-        choices=("enable", "force"),
-    )
-    profile: Optional[str] = setting("write the time of every layer to FILE, for 'plan --fit'", None, metavar="FILE")
-    skip_inference: bool = setting("build only, do not time the engine")
-    trt_version: Optional[str] = setting(
-        "the TensorRT version to write for, e.g. 8.6 or 10.3 (default: from --platform, else the cache's header)",
-        None,
-        metavar="VERSION",
-    )
-    script: Optional[str] = setting("write a shell script instead of printing", None, metavar="FILE")
-    tool: Literal["trtexec", "polygraphy"] = setting("program whose command is printed", "trtexec")
-    verbose: bool = setting("print trtexec's verbose log, and tracebacks of errors")
 
 
 def run(options: Options) -> int:
@@ -175,7 +103,7 @@ def run(options: Options) -> int:
         raise UsageError("--mode prints a trtexec command.", "Leave --script and --tool out.")
     if options.script and options.tool != "trtexec":
         raise UsageError("--script writes a script for trtexec.", "Drop --tool polygraphy or --script.")
-    asked, notes = options.request(files)
+    asked, notes = build_request(options, files)
     request = dataclasses.replace(
         asked, explicit_model=explicit_model(files, options.model) if options.mode == "explicit" else ""
     )
@@ -220,6 +148,6 @@ def _explicit(options: Options) -> int:
         raise UserError(f"{model} does not exist.", "Run 'qdq-translator explicit' first.")
     if options.mode != "implicit" or options.script or options.tool != "trtexec":
         raise UsageError("An explicit network has a trtexec command only.", "Leave --mode, --script and --tool out.")
-    request, version = options.explicit_request()
+    request, version = explicit_request(options)
     print(trtexec.trtexec_command(trtexec.explicit_arguments(model, request, version)), end="")
     return 0

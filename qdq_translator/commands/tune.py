@@ -3,7 +3,6 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from qdq_translator.commands.located import print_next
 from qdq_translator.core.diagnostics import Diagnostics
@@ -13,20 +12,16 @@ from qdq_translator.core.formats.files import TranslationFiles, model_name
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.options import TuneOptions, check_count, check_needs_dla
 from qdq_translator.core.progress import Progress, progress_bar
+from qdq_translator.output.report.tuning import print_outcome
 from qdq_translator.simulate.evaluation import evaluation
-
-if TYPE_CHECKING:
-    from qdq_translator.workflows.tune.run import Outcome
-
+from qdq_translator.targets.settings import resolve
+from qdq_translator.workflows.tune.run import Outcome, places, save, tune
 
 Options = TuneOptions
 
 
 def run(options: Options) -> int:
     """Print the front; status 1 if no point meets the request (the best one found is written anyway)."""
-    from qdq_translator.output.report.tuning import print_outcome
-    from qdq_translator.workflows.tune.run import places
-
     with progress_bar(sys.stderr, options.verbose) as progress:
         outcome = searched(options, progress)
     if options.json:
@@ -45,10 +40,8 @@ def run(options: Options) -> int:
     return 0 if outcome.results.goal.holds else 1
 
 
-def searched(options: Options, progress: "Progress") -> "Outcome":
+def searched(options: Options, progress: Progress) -> Outcome:
     """The search of `tune`, with its files written. Raises UsageError for options that do not go together."""
-    from qdq_translator.workflows.tune.run import places, save, tune
-
     _check(options)
     journal, results = places(options)
     read = [path for path in (options.model, options.data, options.labels, options.held_out, options.calibrate) if path]
@@ -64,8 +57,6 @@ def searched(options: Options, progress: "Progress") -> "Outcome":
 
 
 def _check(options: Options) -> None:
-    from qdq_translator.targets.settings import resolve
-
     for flag, value in (("--model", options.model), ("--data", options.data)):
         if not value:
             raise UsageError(f"{flag} is required.", "For example: tune -i model.onnx --data test.npz --max_drop 0.5.")

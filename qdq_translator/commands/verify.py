@@ -14,6 +14,8 @@ from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.options import VerifyOptions, check_count, check_positive
 from qdq_translator.core.progress import progress_bar
 from qdq_translator.simulate.evaluation import evaluation
+from qdq_translator.workflows.verification import verified
+from qdq_translator.workflows.verification_words import print_results
 
 Options = VerifyOptions
 MOST_SENTENCES = 20
@@ -22,8 +24,6 @@ MOST_SENTENCES = 20
 
 def run(options: Options) -> int:
     """Print the comparison; status 1 if a threshold is missed or files differ from those that were written."""
-    from qdq_translator.workflows.verification import verified
-
     if options.example:
         options = dataclasses.replace(
             options, model=options.model or str(EXAMPLE_MODEL), inputs=options.inputs or str(EXAMPLE_SAMPLES)
@@ -47,8 +47,6 @@ def run(options: Options) -> int:
     if options.json:
         print(json.dumps(results, indent=2))
     else:
-        from qdq_translator.workflows.verification_words import print_results
-
         print_results(found, options.verbose)
         print_next(TranslationFiles.locate(options.translation, options.model, only_one=True), options.model, "verify")
     shown = found.failed if options.verbose else found.failed[:MOST_SENTENCES]

@@ -1,6 +1,6 @@
-"""Options of the workflows, and the helper with which every command declares its own.
+"""Options of every command, apart from what the command needs, so that `--help` and completion respond at once.
 
-No `from __future__ import annotations` here nor in `commands/`: argparse-dataclass reads the real annotations.
+No `from __future__ import annotations` here: argparse-dataclass reads the real annotations.
 """
 
 import dataclasses
@@ -116,6 +116,9 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 
 TARGETS = ("gpu", "orin-dla", "xavier-dla")
+MODES = ("implicit", "explicit", "fp16", "best")
+"""What is built: the translation; the Q/DQ model as it was; the stripped model without INT8; the stripped model with every
+precision that TensorRT finds fastest. `build` has 'fp32' too, the stripped model as it is."""
 _SOUND = ("infer_bounds", "infer_concat_scales", "infer_mul_scales", "infer_add_scales")
 PRESETS: Dict[str, Dict[str, Any]] = {
     "gpu": {**dict.fromkeys((*_SOUND, "keep_norm_fp16"), True), "asymmetric": "widen"},
@@ -577,6 +580,323 @@ class TuneOptions(TranslateOptions):
     provider: str = same_option("provider")
     json: bool = in_output("print the results as one JSON object on stdout")
     verbose: bool = in_output("print a line for each evaluation, and tracebacks of errors")
+
+
+TOOLS = ("onnxruntime", "modelopt", "modelopt-torch", "pytorch-quantization")
+"""Quantizers of `report --fix-list`."""
+
+
+@dataclasses.dataclass
+class PlanOptions:
+    """Plan a float or Q/DQ model for a DLA as if every tensor had a scale: the layers that the DLA supports, the
+    rewrites that would keep more of them there, and the estimated time in INT8 and in FP16. Writes only the requested
+    files."""
+
+    input_onnx_model: Optional[str] = in_essential(
+        "an ONNX model, with or without Q/DQ nodes", None, metavar="MODEL", short="-i"
+    )
+    target: str = same_option(
+        "target", default="orin-dla", choices=("orin-dla", "xavier-dla"), help="DLA to plan for (default: orin-dla)"
+    )
+    platform: Optional[str] = same_option("platform")
+    shapes: List[str] = same_option("shapes")
+    power_mode: Optional[str] = same_option("power_mode")
+    dla_clock: Optional[float] = same_option("dla_clock")
+    cost_model: Optional[str] = same_option("cost_model")
+    keep_fp16: List[str] = same_option("keep_fp16")
+    no_rewrites: bool = in_target("plan the model as it is, without --dla_rewrites")
+    all: bool = in_output("show every layer and every note, not only the first few")
+    json: bool = in_output("print the report as JSON on stdout, and nothing else")
+    html: Optional[str] = in_output("write the report as an HTML page", None, metavar="FILE")
+    fit: Optional[str] = in_automation(
+        "fit the cost model to a board: trtexec's --exportProfile of the translation given with -t, or "
+        "cuDLA's layerwise CSV",
+        None,
+        metavar="PROFILE",
+    )
+    translation: str = in_automation("the profiled translation, for --fit", "./translated", metavar="PATH", short="-t")
+    save: Optional[str] = in_automation(
+        "file for the cost model of --fit (--cost_model reads it)", None, metavar="FILE"
+    )
+    fail_over_ms: Optional[float] = same_option("fail_over_ms")
+    verbose: bool = setting("print tracebacks of errors")
+
+
+@dataclasses.dataclass(frozen=True)
+class ExplicitCommand(ExplicitOptions, TranslateOptions):
+    """Write an explicit network for TensorRT 11 (GPU, or the DLA of Orin) from a model with Q/DQ, from a float model
+    and data (--calibrate), or from a float model and its calibration cache (-c): NAME_explicit.onnx and its report."""
+
+    input_model: str = in_essential("ONNX model, with Q/DQ or float", "", metavar="MODEL", short="-i")
+    example: bool = in_essential("use the model that ships with the package")
+    cache: Optional[str] = in_essential("calibration cache of the float model", None, metavar="FILE", short="-c")
+    output_dir: str = in_essential("output folder", "./translated", metavar="DIR", short="-o")
+    json: bool = in_output("print the report as JSON on stdout, and nothing else")
+    verbose: bool = in_output("print tracebacks of errors, and every layer above INT8")
+
+
+@dataclasses.dataclass
+class ReportOptions:
+    """Show the report of a translation: the share of INT8, the few tensors that keep other layers out of INT8 with a
+    fix for each, the limits of the DLA that layers exceed, and the scales of graph inputs and outputs."""
+
+    translation: str = translation_option()
+    model: str = model_option()
+    all: bool = setting("show every layer and every note, not only the first few")
+    json: bool = setting("print the report as JSON on stdout, and nothing else")
+    html: Optional[str] = setting("write the report as an HTML page", None, metavar="FILE")
+    against: Optional[str] = setting(
+        "compare with an earlier translation (terminal, --json or --html); exit status 1 if this one is worse",
+        None,
+        metavar="PATH",
+    )
+    verify: Optional[str] = setting(
+        "show the results of 'qdq-translator verify --save' on the page of --html", None, metavar="FILE"
+    )
+    tuning: Optional[str] = setting(
+        "show NAME_tune.json of 'qdq-translator tune' on the page of --html", None, metavar="FILE"
+    )
+    layer_info: List[str] = setting(
+        "layer information of the engine (trtexec --exportLayerInfo, or NAME_board.json of ingest), compared with "
+        "the plan; two files, A and B, are compared with each other (with --against, A is its engine)",
+        [],
+        metavar="FILE",
+    )
+    profile: List[str] = setting(
+        "measured times, one file for each --layer_info (trtexec --exportProfile)", [], metavar="FILE"
+    )
+    log: List[str] = setting("build logs, one file for each --layer_info", [], metavar="FILE")
+    strict: bool = setting("exit status 1 if the engine of --layer_info disagrees with the plan, or has unfused Q/DQ")
+    overlay: Optional[str] = setting(
+        "write node data for Model Explorer; FILE_ms.json contains the times", None, metavar="FILE.json"
+    )
+    fix_list: Optional[str] = setting(
+        "print operators to quantize and to exclude, as arguments for the quantizer of the model", None, choices=TOOLS
+    )
+    verbose: bool = setting("print tracebacks of errors")
+
+
+@dataclasses.dataclass
+class EngineOptions:
+    """What `build` has too: the same engine, made there or by a command. Names and grammar follow trtexec."""
+
+    translation: str = translation_option()
+    model: str = model_option()
+    target: Optional[str] = setting("hardware to build for (default: that of the translation)", None, choices=TARGETS)
+    platform: Optional[str] = setting(
+        "e.g. jetpack-6.2: the platform that builds the engine (default: that of the translation)", None, metavar="NAME"
+    )
+    dla_core: int = setting("DLA core: 0 or 1 (default: 0)", 0, metavar="N")
+    allow_gpu_fallback: bool = setting("run layers that the DLA does not support on the GPU")
+    dla_standalone: bool = setting("build a DLA loadable for cuDLA instead of an engine")
+    precision_constraints: Optional[str] = setting(
+        "if TensorRT has no kernel for a layer's precision: fail, or use another precision (default: obey on a GPU, "
+        "prefer on a DLA)",
+        None,
+        choices=("obey", "prefer"),
+    )
+    input_io_formats: str = setting(
+        "types and layouts of the inputs in trtexec's grammar, e.g. int8:dla_hwc4; one for all inputs or one for each",
+        "",
+        metavar="TYPE:FORMAT[,...]",
+    )
+    output_io_formats: str = setting("the same for the outputs, e.g. fp16:chw16", "", metavar="TYPE:FORMAT[,...]")
+    min_shapes: List[str] = setting("smallest sizes of dynamic inputs", [], metavar="NAME:DIMS")
+    opt_shapes: List[str] = setting(
+        "sizes to optimize for, e.g. images:1x3x640x640 (without the other two: static sizes, as a DLA requires)",
+        [],
+        metavar="NAME:DIMS",
+    )
+    max_shapes: List[str] = setting("largest sizes of dynamic inputs", [], metavar="NAME:DIMS")
+    mem_pools: List[str] = setting(
+        "memory limits in MiB: workspace, dlaSRAM, dlaLocalDRAM, dlaGlobalDRAM; e.g. workspace:2048",
+        [],
+        metavar="POOL:MIB",
+    )
+    timing_cache: str = setting("timing cache: read if it exists, written after the build", "", metavar="FILE")
+    builder_optimization_level: Optional[int] = setting("TensorRT's optimization level", None, metavar="0-5")
+    parser_flags: List[str] = setting(
+        "flags of TensorRT's ONNX parser, e.g. report_capability_dla (10.16 and later)", [], metavar="FLAG"
+    )
+    save_engine: str = setting("file for the engine or loadable (default: next to the model)", "", metavar="FILE")
+    layer_info: str = setting("layer information for check-engine (default: next to the model)", "", metavar="FILE")
+
+
+@dataclasses.dataclass
+class TrtexecOptions(EngineOptions):
+    """Print the trtexec command that builds a translation, ready to paste into a shell, or write a script that checks
+    the files, corrects the header of the calibration cache for another TensorRT version, and runs it."""
+
+    mode: str = setting(
+        "the network to build: the translation; for comparison the Q/DQ model (explicit; specify it with -i), the "
+        "stripped model in FP16 (fp16), or in the precisions that TensorRT finds fastest (best)",
+        "implicit",
+        choices=MODES,
+    )
+    sparsity: Optional[str] = setting(
+        "kernels for 2:4 sparse weights: for sparse weights only, or for all weights (to measure speed)",
+        None,
+        choices=("enable", "force"),
+    )
+    profile: Optional[str] = setting("write the time of every layer to FILE, for 'plan --fit'", None, metavar="FILE")
+    skip_inference: bool = setting("build only, do not time the engine")
+    trt_version: Optional[str] = setting(
+        "the TensorRT version to write for, e.g. 8.6 or 10.3 (default: from --platform, else the cache's header)",
+        None,
+        metavar="VERSION",
+    )
+    script: Optional[str] = setting("write a shell script instead of printing", None, metavar="FILE")
+    tool: Literal["trtexec", "polygraphy"] = setting("program whose command is printed", "trtexec")
+    verbose: bool = setting("print trtexec's verbose log, and tracebacks of errors")
+
+
+@dataclasses.dataclass
+class BuildOptions(EngineOptions):
+    """Build the TensorRT engine (or, for a DLA, the loadable) of a translation on this machine, with TensorRT 8.6 to
+    10.x, or of an explicit network, with 10.x, 11 or TensorRT-RTX. Writes it together with TensorRT's layer information."""
+
+    precision: Literal["int8", "fp16", "fp32"] = setting(
+        "int8 as translated; fp16 or fp32 build the same network without INT8, for comparison", "int8"
+    )
+    explicit: bool = setting(
+        "build the model with Q/DQ in -t as it is (always set for a NAME_explicit.onnx, which is strongly typed)"
+    )
+    engine: Literal["tensorrt", "rtx"] = setting(
+        "builder: TensorRT, or TensorRT-RTX (explicit networks for a GPU; needs no GPU to build)", "tensorrt"
+    )
+    log: str = setting("write TensorRT's messages, for check-engine --log", "", metavar="FILE")
+    verbose: bool = setting("print TensorRT's whole log, and all names that did not match")
+
+
+@dataclasses.dataclass
+class CheckEngineOptions:
+    """Compare the layer information of an engine (trtexec --profilingVerbosity=detailed --exportLayerInfo=FILE, or
+    build --layer_info FILE) with the plan of a translation."""
+
+    layer_info: str = setting("the layer information in JSON", REQUIRED, metavar="FILE")
+    translation: str = translation_option()
+    model: str = model_option()
+    log: Optional[str] = setting(
+        "also read the build log: DLA and GPU layers, causes of fallbacks, missing scales, explanations of known "
+        "messages",
+        None,
+        metavar="FILE",
+    )
+    all: bool = setting("list every layer, not only those that differ from the plan")
+    json: bool = setting("print the result as one JSON object on stdout, and nothing else")
+    strict: bool = setting("exit status 1 if the engine disobeys the plan")
+    fail_on_gpu_fallback: bool = setting("exit status 1 if a layer of a DLA engine runs on the GPU")
+    verbose: bool = setting("print tracebacks of errors")
+
+
+@dataclasses.dataclass
+class ExplainOptions:
+    """Explain a log (the output of trtexec, DeepStream, ONNX Runtime or cuDLA), a message of a log, a rule (S8,
+    W-C1), a limit of the DLA (P3) or a platform (jetpack-6.2). Without a name, list everything that can be explained."""
+
+    names: List[str] = setting(
+        "log files (-: standard input), messages or a part of a log in quotes, rules, limits, platforms",
+        [],
+        metavar="NAME",
+        positional=True,
+    )
+    translation: Optional[str] = setting(
+        "compare the layers of a log with the plan of this translation", None, metavar="PATH", short="-t"
+    )
+    model: str = model_option()
+    all: bool = setting("list every layer of a message, and harmless messages")
+    json: bool = setting("print the findings in a log as one JSON object on stdout")
+    verbose: bool = setting("print tracebacks of errors")
+
+
+@dataclasses.dataclass
+class RestoreOptions:
+    """Write an explicit model with QuantizeLinear/DequantizeLinear from a float ONNX and a TensorRT calibration
+    cache: for TensorRT versions that read no cache (11 and later), for a DLA with strong typing, and for ONNX
+    Runtime."""
+
+    input_model: str = setting("float ONNX, such as NAME_noqdq.onnx", REQUIRED, metavar="MODEL", short="-i")
+    cache: str = setting("TensorRT calibration cache", REQUIRED, metavar="FILE", short="-c")
+    output: str = setting("the ONNX file to write", REQUIRED, metavar="FILE", short="-o")
+    layer_arg: Optional[str] = setting(
+        "--layerPrecisions argument (a file, or the value itself); layers that it keeps above INT8 stay float",
+        None,
+        metavar="FILE",
+    )
+    complete: bool = setting("infer missing scales, as 'qdq-translator explicit -c' does with more options")
+    json: bool = setting("print the summary as one JSON object on stdout")
+    verbose: bool = setting("print every entry that was left out, and tracebacks of errors")
+
+
+@dataclasses.dataclass
+class SplitOptions:
+    """Cut a network into at most three parts: one for the DLA, with the most estimated time and the fewest borders,
+    one before it and one after it. A translation (-t) becomes translations with all their files; an ONNX model (-i),
+    float or with Q/DQ, becomes ONNX models. NAME_split.json lists the parts and their tensors. Nothing is written
+    unless the parts in sequence give the same bits as the whole network in ONNX Runtime."""
+
+    translation: str = translation_option()
+    input_onnx_model: Optional[str] = setting(
+        "cut this ONNX model as it is, instead of a translation", None, metavar="MODEL", short="-i"
+    )
+    output_dir: str = setting("output folder", "./parts", metavar="DIR", short="-o")
+    begin: List[str] = setting(
+        "the DLA part begins after these tensors (default, with --end: at the graph inputs)", [], metavar="TENSOR"
+    )
+    end: List[str] = setting("and ends with these (default, with --begin: at the graph outputs)", [], metavar="TENSOR")
+    target: str = same_option(
+        "target",
+        default="orin-dla",
+        choices=("orin-dla", "xavier-dla"),
+        help="DLA whose limits apply, for -i (default: orin-dla)",
+    )
+    platform: Optional[str] = same_option("platform", help="for -i: e.g. jetpack-6.2 or drive-os-6.0.9")
+    shapes: List[str] = same_option("shapes", help="for -i: sizes for dynamic input dimensions")
+    samples: int = setting("number of random inputs for that comparison", 2, metavar="N")
+    json: bool = setting("print NAME_split.json on stdout, and nothing else")
+    verbose: bool = setting("print tracebacks of errors")
+
+
+@dataclasses.dataclass
+class IngestOptions:
+    """Read the archive that collect.sh of a bundle wrote on the board (NAME_board.tar.gz): check that it belongs to
+    this model, explain the log, compare precisions and times with the plan, fit the cost model, and report the
+    alternative of each open hypothesis that agrees with the outputs."""
+
+    file: str = setting("NAME_board.tar.gz", REQUIRED, positional=True, metavar="FILE")
+    translation: str = translation_option()
+    model: str = model_option()
+    json: bool = setting("print the findings as one JSON object on stdout, and nothing else")
+    verbose: bool = setting("print tracebacks of errors")
+
+
+@dataclasses.dataclass
+class DoctorOptions:
+    """Report board and JetPack, TensorRT, trtexec, DLA cores and DLA software, container and Python packages of this
+    machine, with a remedy for each problem. Nothing is changed."""
+
+    json: bool = setting("print the findings as a JSON list on stdout, and nothing else")
+
+
+@dataclasses.dataclass
+class PlatformsOptions:
+    """List the platforms that --platform knows: TensorRT, the number in the cache header, the DLA, and the source."""
+
+    json: bool = setting("print the table as JSON on stdout, and nothing else")
+
+
+@dataclasses.dataclass
+class CompletionOptions:
+    """Print shell code that enables completion of commands, options and their values. For bash and zsh: eval
+    "$(qdq-translator completion bash)"; for fish: qdq-translator completion fish | source."""
+
+    shell: Literal["bash", "zsh", "fish"] = setting("the shell to write for", REQUIRED, positional=True)
+
+
+def options_of_command(module: str) -> Any:
+    """The dataclass of the command in a module of `commands/`: `check_engine` -> `CheckEngineOptions`."""
+    name = "".join(word.capitalize() for word in module.split("_"))
+    return globals().get(f"{name}Command") or globals()[f"{name}Options"]
 
 
 def effective(options: TranslateOptions) -> "dict[str, Any]":

@@ -39,10 +39,6 @@ PARSER_FLAGS = {
 }
 """Members of `OnnxParserFlag` in lower case -> trtexec's options, which need a DLA."""
 
-MODES = ("implicit", "explicit", "fp16", "best")
-"""What is built: the translation; the Q/DQ model as it was; the stripped model without INT8; the stripped model with every
-precision that TensorRT finds fastest. `build` has 'fp32' too, the stripped model as it is."""
-
 
 @dataclasses.dataclass(frozen=True)
 class BuildRequest:
