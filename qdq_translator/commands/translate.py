@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import multiprocessing
 import os
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -15,13 +17,16 @@ from qdq_translator.core.errors import UsageError, UserError, unexpected
 from qdq_translator.core.formats.files import MODEL_SUFFIX, TranslationFiles, model_name
 from qdq_translator.core.formats.report_rows import CutParts, Metric, Summary
 from qdq_translator.core.formats.rows import plain, read
-from qdq_translator.core.options import TranslateCommand, check_needs_dla
+from qdq_translator.core.options import TranslateCommand as Options
+from qdq_translator.core.options import VerifyOptions, check_needs_dla
 from qdq_translator.core.progress import progress_bar, silent
+from qdq_translator.output.emit.write import summarize
+from qdq_translator.simulate.evaluation import evaluation
+from qdq_translator.targets.settings import resolve
+from qdq_translator.workflows.translator import translate
 
-Options = TranslateCommand
 
-
-def run(options: TranslateCommand) -> int:
+def run(options: Options) -> int:
     """Translates every model; one that fails does not keep the others from being translated."""
     if options.dla_rewrites == "list":
         from qdq_translator.passes.dla import rules_text
@@ -51,10 +56,8 @@ def run(options: TranslateCommand) -> int:
     return status
 
 
-def _check(options: TranslateCommand) -> None:
+def _check(options: Options) -> None:
     """Reject options that are invalid for any model, before the first."""
-    from qdq_translator.targets.settings import resolve
-
     if options.jobs != "auto" and (not options.jobs.isdigit() or int(options.jobs) < 1):
         raise UsageError(f"--jobs {options.jobs} is not a number of models.", "Give 1 or more, or auto.")
     if options.metric and not options.calibrate:
@@ -74,7 +77,7 @@ def _check(options: TranslateCommand) -> None:
     resolve(options, Diagnostics())
 
 
-def _models(options: TranslateCommand) -> List[str]:
+def _models(options: Options) -> List[str]:
     """Every model that was named, folders as the ONNX files in them; raises UsageError for none or equal names."""
     models = [str(EXAMPLE_MODEL)] if options.example else []
     for name in [*options.models, *options.input_onnx_models]:
@@ -102,35 +105,28 @@ def _models(options: TranslateCommand) -> List[str]:
 _Result = Tuple[Optional[Summary], str]
 
 
-def _results(models: List[str], options: TranslateCommand) -> Iterator[_Result]:
+def _results(models: List[str], options: Options) -> Iterator[_Result]:
     """One result a model, in the order of `models`, each as soon as it and those before it are there."""
     tasks = [(model, options) for model in models]
     workers = min(os.cpu_count() or 1 if options.jobs == "auto" else int(options.jobs), len(tasks))
     if workers == 1:
         yield from map(_translate_one, tasks)
         return
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(_translate_one, tasks)
 
 
-def _translate_one(task: Tuple[str, TranslateCommand]) -> _Result:
+def _translate_one(task: Tuple[str, Options]) -> _Result:
     """Translate one model; return a summary of plain values, or an error sentence. Also runs in worker processes."""
-    from multiprocessing import parent_process
-
-    from qdq_translator.output.emit.write import summarize
-    from qdq_translator.simulate.evaluation import evaluation
-    from qdq_translator.workflows.translator import translate
-
     model, options = task
     try:
         with contextlib.ExitStack() as stack:
             given: Dict[str, Any] = {}
             if options.calibrate:
                 given["where"] = stack.enter_context(evaluation(options.workers, options.scheduler, options.provider))
-                given["progress"] = silent if parent_process() else stack.enter_context(progress_bar(sys.stderr))
+                given["progress"] = (
+                    silent if multiprocessing.parent_process() else stack.enter_context(progress_bar(sys.stderr))
+                )
             translation = translate(model, options, **given)
             files = translation.save(options.output_dir)
             split, whole = _cut(translation, files, options.cut_tail)
@@ -159,9 +155,8 @@ def _cut(translation: Any, files: TranslationFiles, wanted: bool) -> Tuple[Optio
     return None, f"{files.parts} is left from an earlier translation." if files.parts.is_dir() else ""
 
 
-def _measured(model: str, files: TranslationFiles, options: TranslateCommand) -> Tuple[Metric, List[str]]:
+def _measured(model: str, files: TranslationFiles, options: Options) -> Tuple[Metric, List[str]]:
     """The user's metric on the --calibrate data: name, model's value, simulated engine's value; missed thresholds."""
-    from qdq_translator.core.options import VerifyOptions
     from qdq_translator.simulate.compare import EXPLICIT, SIMULATED
     from qdq_translator.workflows.verification import verified
 
@@ -180,7 +175,7 @@ def _measured(model: str, files: TranslationFiles, options: TranslateCommand) ->
     return Metric(str(options.metric), stages[EXPLICIT], stages[SIMULATED]), list(results.failed)
 
 
-def _print_summary(summary: Summary, options: TranslateCommand, alone: bool) -> None:
+def _print_summary(summary: Summary, options: Options, alone: bool) -> None:
     from qdq_translator.output.report.terminal_summary import print_short
 
     print_short(summary, options.verbose)

@@ -10,14 +10,13 @@ from qdq_translator.core.disk import alone, check_place, refuse_overwriting
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles, model_name
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.options import TuneOptions, check_count, check_needs_dla
+from qdq_translator.core.options import TuneOptions as Options
+from qdq_translator.core.options import check_count, check_needs_dla
 from qdq_translator.core.progress import Progress, progress_bar
 from qdq_translator.output.report.tuning import print_outcome
 from qdq_translator.simulate.evaluation import evaluation
 from qdq_translator.targets.settings import resolve
 from qdq_translator.workflows.tune.run import Outcome, places, save, tune
-
-Options = TuneOptions
 
 
 def run(options: Options) -> int:

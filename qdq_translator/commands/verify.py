@@ -11,13 +11,13 @@ from qdq_translator.core.disk import check_place, refuse_overwriting, write_file
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.options import VerifyOptions, check_count, check_positive
+from qdq_translator.core.options import VerifyOptions as Options
+from qdq_translator.core.options import check_count, check_positive
 from qdq_translator.core.progress import progress_bar
 from qdq_translator.simulate.evaluation import evaluation
 from qdq_translator.workflows.verification import verified
 from qdq_translator.workflows.verification_words import print_results
 
-Options = VerifyOptions
 MOST_SENTENCES = 20
 """That go to stderr without --verbose: a model of another translation makes one for every layer."""
 
