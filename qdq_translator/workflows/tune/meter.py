@@ -28,7 +28,7 @@ from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import class_scores
 from qdq_translator.simulate.run import CodedEnds, Session
-from qdq_translator.simulate.user_metric import TOP1, UserMetric
+from qdq_translator.simulate.user_metric import UserMetric, top1
 
 CONFIDENCE = 0.99
 _Z = 2.5758293035489004 + 0.25
@@ -44,7 +44,7 @@ class Meter:
 
     def __init__(self, metric: UserMetric, samples: Samples, where: Evaluation) -> None:
         self.metric, self.samples, self._where = metric, samples, where
-        self.is_top1 = metric.name == TOP1
+        self.is_top1 = metric.make is top1  # not a function of the user with that name
         self.is_mean = not inspect.isclass(metric.make)
         self.reference = Measured(math.nan, 0, False, 0.0, None)
         self._reference: np.ndarray = np.empty(0)
