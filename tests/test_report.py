@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -177,9 +175,7 @@ def test_page_gets_reports_and_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls: list[tuple[Any, ...]] = []
-    fake = types.ModuleType("qdq_translator.output.report.html")
-    fake.write_page = lambda *arguments: calls.append(arguments)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "qdq_translator.output.report.html", fake)
+    monkeypatch.setattr("qdq_translator.commands.report.write_page", lambda *arguments: calls.append(arguments))
     source = small(tmp_path)
     for folder in ("a", "b"):
         assert main_translate(["-i", source, "-o", str(tmp_path / folder)]) == 0
