@@ -97,7 +97,7 @@ def audit_network(
         if name in network.scales and name not in network.unary and types.is_float(name)
     ]
     stated = {name: network.scales[name] for name in names if not origins or origins.get(name) in STATED}
-    observed = observe(graph, types, stated, names, samples, progress, by_channel=True, where=where)
+    observed = observe(graph, types, stated, names, samples, progress, where=where)
     audit = audit_scales(
         {name: (network.scales[name], origins.get(name, "")) for name in names}, observed.histograms, graph.inputs
     )

@@ -219,7 +219,6 @@ class DataScales:
             self._samples,
             self._progress,
             self._wanted.ignore_nonfinite,
-            by_channel=True,
             where=self._where,
         )
         self._used = len(self._samples) - observed.left_out

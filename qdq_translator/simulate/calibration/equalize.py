@@ -12,12 +12,15 @@ Factors are powers of two, so that the float network changes by no more than the
   unchanged. Channels that a layer joins have one factor.
 - f = (largest channel / channel) ** strength, rounded down to a power of two, at most LARGEST. Channels of zeros keep
   factor 1.
-- The strength is the one with the least loss on samples not used for the ranges; 0 (no change) is among the choices.
+- The strength is the one with the least loss on samples not used for the ranges; 0 (no change) is among the choices. The
+  factors that are applied have it, and the ranges of these samples too.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import gc
+import math
 from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Sequence
 
@@ -31,18 +34,27 @@ from qdq_translator.ir.operators import RESIZES, VIEWS, Unions, axis, clip_bound
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.simulate.account import Judge
+from qdq_translator.simulate.calibration.histogram import Histogram
 from qdq_translator.simulate.calibration.methods import mse
 from qdq_translator.simulate.calibration.observe import observe
+from qdq_translator.simulate.calibration.on_output import is_less
 from qdq_translator.simulate.evaluation import HERE, Evaluation
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions
+from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, placement_of, simulate
 from qdq_translator.simulate.inputs import Samples
+from qdq_translator.simulate.metrics import noise_to_db
+from qdq_translator.simulate.segments import PLAIN
 
 RULE = "K1"
-STRENGTHS = (0.0, 0.5, 0.75, 1.0)
+STRENGTHS = (0.75, 0.5)
+"""Besides 0. The first one, unless the second is surely better, which is not tried if the first gains nothing."""
 LARGEST = 64.0
-MOST_RUNS = 32
+MOST_RUNS, FEW_VALUES = 16, 512
+"""Half of the runs are for the ranges. Twice as many if the outputs have fewer values than that."""
+KEPT = 2**13
+"""Values of a tensor, of each run."""
 LEAST_DB = 0.3
 """Gain on held-out samples below which nothing is changed."""
+OPTIONS = SimulationOptions()
 _TOO_FEW = "it needs 2 samples or more, one to fit and one to judge"
 _HOMOGENEOUS = (
     "Relu",
@@ -53,7 +65,6 @@ _HOMOGENEOUS = (
     "GlobalAveragePool",
     "GlobalMaxPool",
     "Identity",
-    *RESIZES,
 )
 Places = Dict[str, np.ndarray]
 """Tensor of a set -> the place of each of its channels among the factors of the set."""
@@ -82,7 +93,8 @@ def equalize(
     graph: Graph, types: TensorTypes, samples: Samples, progress: Progress = silent, where: Evaluation = HERE
 ) -> Equalized:
     """Changes the weights of the graph, which are all float32."""
-    samples = samples.some(MOST_RUNS)
+    few = sum(math.prod(types.static_shape(name) or ()) for name in graph.outputs) < FEW_VALUES
+    samples = samples.some(MOST_RUNS * (1 + few))
     sets = equal_sets(graph, types)
     if not sets:
         return Equalized(why="no layers of this network pass factors of channels from one product to the next")
@@ -90,68 +102,85 @@ def equalize(
         return Equalized(why=_TOO_FEW)
     key = f"equalize {pack(graph.to_model()).digest} {samples.digest}"
     factors, found = where.engine.remembered(key, lambda: _choose(graph, types, sets, samples, progress, where))
-    _apply(graph, sets, factors)
-    changed = [
-        name
-        for places, row in zip(sets, factors)
-        if row is not None
-        for name in places
-        if (row[places[name]] != 1).any()
-    ]
-    return dataclasses.replace(found, tensors=tuple(changed))
+    of_tensor = _of_tensor(sets, factors)
+    _apply(graph, of_tensor)
+    return dataclasses.replace(found, tensors=tuple(name for name, row in of_tensor.items() if (row != 1).any()))
 
 
 _Factors = List[Optional[np.ndarray]]
 
 
 def _choose(
-    graph: Graph,
-    types: TensorTypes,
-    sets: Sequence[Places],
-    samples: Samples,
-    progress: Progress,
-    where: Evaluation,
+    graph: Graph, types: TensorTypes, sets: Sequence[Places], samples: Samples, progress: Progress, where: Evaluation
 ) -> tuple[_Factors, Equalized]:
     """Factors of each set (None for an unchanged set), and their gain."""
-    fit = samples.chosen(list(range(0, samples.runs, 2)))
-    held_out = samples.chosen(list(range(1, samples.runs, 2)))
-    members = [name for places in sets for name in places]
-    observed = observe(graph, types, {}, members, fit, progress, by_channel=True, where=where).histograms
-    channels = {name: row.channels for name, row in observed.items()}
-    reach = [_reach(places, channels) for places in sets]
-    judge: Optional[Judge] = None
-    found: list[tuple[float, float]] = []
-    for strength in STRENGTHS:
-        tried = Graph.from_model(graph.to_model())
-        _apply(tried, sets, [_factors(row, strength) for row in reach])
-        network = _calibrated(tried, types, fit, where)
-        if judge is None:
-            judge = Judge(network, SimulationOptions(), held_out, None, TensorTypes(tried), where=where)
-        judge.network = network
-        found.append((judge.of(judge.simulated({})).sqnr_db, strength))
-    before = found[0][0]
-    after, strength = max(found, key=lambda row: (row[0], -row[1]))
-    if after < before + LEAST_DB:
-        return [None] * len(sets), Equalized((), 0.0, before, before)
-    return [_factors(row, strength) for row in reach], Equalized((), strength, before, after)
-
-
-def _calibrated(graph: Graph, types: TensorTypes, samples: Samples, where: Evaluation) -> ImplicitNetwork:
-    """With the range of the least squared error for every activation but graph outputs."""
+    fit, held_out = (samples.chosen(list(range(first, samples.runs, 2))) for first in (0, 1))
     names = [n for n in graph.tensors() if types.is_float(n) and not graph.is_constant(n) and n not in graph.outputs]
-    histograms = observe(graph, types, {}, names, samples, where=where).histograms
-    scales = {name: mse(row) / INT8_MAX for name, row in histograms.items() if row.amax > 0}
-    return ImplicitNetwork(graph.to_model(), scales, {}, frozenset())
+    given = ImplicitNetwork(graph.to_model(), dict.fromkeys(names, 1.0), {}, frozenset())  # INT8 layers need all scales
+    rounded = [name for name in placement_of(given, OPTIONS, graph, types).held if name in names]
+    seen, others = (
+        observe(graph, types, {}, rounded, part, progress, counter=_Seen, where=where).histograms
+        for part in (fit, held_out)
+    )
+    reach = [_reach(places, seen) for places in sets]
+    for name, row in seen.items():
+        row.merge(others[name])
+    judge = Judge(given, OPTIONS, held_out, None, types, where=where)
+
+    def noise(strength: float) -> np.ndarray:
+        """(runs,) on held-out samples."""
+        tried, of_tensor = Graph.from_picture(graph.picture()), _of_tensor(sets, [_factors(r, strength) for r in reach])
+        _apply(tried, of_tensor)
+        scales = {name: row.scale(of_tensor.get(name, np.ones_like(row.channels))) for name, row in seen.items()}
+        model, weights = tried.picture()
+        network = ImplicitNetwork(model, {**given.scales, **scales}, {}, frozenset(), weights=weights)
+        gc.collect()  # graphs are cycles that hold weights
+        return judge.noises(simulate(network, OPTIONS).model, (PLAIN,), PLAIN)[0]
+
+    before, strength = noise(0.0), STRENGTHS[0]
+    after = noise(strength)
+    for other in STRENGTHS[1:] if after.mean() < before.mean() else ():
+        found = noise(other)
+        strength, after = (other, found) if is_less(found, after) else (strength, after)
+    gain = Equalized((), strength, noise_to_db(before.mean()), noise_to_db(after.mean()))
+    if gain.after_db < gain.before_db + LEAST_DB or not is_less(after, before):
+        return [None] * len(sets), dataclasses.replace(gain, strength=0.0, after_db=gain.before_db)
+    return [_factors(_reach(places, seen), strength) for places in sets], gain
 
 
-def _reach(places: Places, channels: Mapping[str, Optional[np.ndarray]]) -> Optional[np.ndarray]:
-    """The largest magnitude at each place; None if that of a tensor is not known or not finite."""
+class _Seen:
+    """channels: (C,) the largest magnitude of each channel (axis 1). values: (C, n), some of the magnitudes."""
+
+    channels, values = np.zeros(1, np.float32), np.zeros((1, 0), np.float32)
+
+    def add(self, values: np.ndarray) -> None:
+        """Float, of one run."""
+        rows = np.abs(np.moveaxis(values, 1, 0) if values.ndim > 1 else values[None]).astype(np.float32)
+        rows = rows.reshape(len(rows), -1)
+        self.channels = rows.max(axis=1, initial=0)
+        self.values = rows[:, :: 1 + rows.size // KEPT // 2 * 2].copy()
+
+    def merge(self, other: _Seen) -> None:
+        self.channels = np.maximum(self.channels, other.channels)
+        self.values = np.concatenate([self.values, other.values], axis=1)
+
+    def scale(self, factors: np.ndarray) -> float:
+        """With the least squared error when each channel is multiplied by its factor; 1 without finite values other than 0."""
+        histogram, amax = Histogram(), float((self.channels * factors).max())
+        if not 0 < amax < math.inf:
+            return 1.0
+        histogram.cover(0.0, amax)
+        histogram.add(self.values * factors[:, None])
+        return mse(histogram) / INT8_MAX
+
+
+def _reach(places: Places, seen: Mapping[str, _Seen]) -> Optional[np.ndarray]:
+    """The largest magnitude at each place, of the tensors that are rounded; None if one is not finite."""
     largest = np.zeros(1 + max(int(own.max()) for own in places.values()), np.float32)
-    for name, own in places.items():
-        seen = channels.get(name)
-        if seen is None or seen.shape != own.shape or not np.isfinite(seen).all():
+    for name in places.keys() & seen.keys():
+        if not np.isfinite(seen[name].channels).all():
             return None
-        np.maximum.at(largest, own, seen)
+        np.maximum.at(largest, places[name], seen[name].channels)
     return largest
 
 
@@ -193,10 +222,8 @@ def equal_sets(graph: Graph, types: TensorTypes) -> list[Places]:
     result = []
     for members in sets.values():
         place: dict[tuple[str, int], int] = {}
-        roots_of = {name: [equal.root((name, c)) for c in range(_channels(name, types))] for name in members}
-        result.append(
-            {name: np.array([place.setdefault(root, len(place)) for root in own]) for name, own in roots_of.items()}
-        )
+        own = {name: [equal.root((name, c)) for c in range(_channels(name, types))] for name in members}
+        result.append({n: np.array([place.setdefault(root, len(place)) for root in own[n]]) for n in members})
     return result
 
 
@@ -225,7 +252,11 @@ def _joins(node: Node, graph: Graph, types: TensorTypes) -> list[tuple[str, str,
         passes = sizes <= {1}
     else:
         relu = node.is_op("Clip") and clip_bounds(node, graph.array) == (0, np.inf)
-        passes = (relu or node.is_op(*_HOMOGENEOUS)) and len(inputs) == 1 and not (node.is_op(*RESIZES) and crops(node))
+        passes = (
+            (relu or node.is_op(*_HOMOGENEOUS, *RESIZES))
+            and len(inputs) == 1
+            and not (node.is_op(*RESIZES) and crops(node))
+        )
     passes = passes and counts[0] == _channels(output, types)
     return [(name, output, 0, counts[0]) for name in inputs] if passes else []
 
@@ -248,10 +279,13 @@ def _axes(node: Node) -> tuple[int, int]:
     return (0, 1) if transposed(node, 1) else (1, 0)
 
 
-def _apply(graph: Graph, sets: Sequence[Places], factors: Sequence[Optional[np.ndarray]]) -> None:
-    of_tensor = {
-        name: row[own] for places, row in zip(sets, factors) if row is not None for name, own in places.items()
-    }
+def _of_tensor(sets: Sequence[Places], factors: _Factors) -> dict[str, np.ndarray]:
+    """Factors of the channels of each tensor that may change."""
+    rows = zip(sets, factors)
+    return {name: row[own] for places, row in rows if row is not None for name, own in places.items()}
+
+
+def _apply(graph: Graph, of_tensor: Mapping[str, np.ndarray]) -> None:
     for node in list(graph.nodes):
         if not _is_product(node, graph):
             continue
@@ -265,11 +299,13 @@ def _apply(graph: Graph, sets: Sequence[Places], factors: Sequence[Optional[np.n
             weight = _scaled(weight, made, makes)
             bias = graph.array(node.input(2)) if node.input(2) else None
             if bias is not None:
-                graph.set_input(
-                    node, 2, graph.add_initializer(graph.unique_name(f"{node.input(2)}_equal"), bias * made)
-                )
+                _set(graph, node, 2, bias * made)
         if made is not None or read is not None:
-            graph.set_input(node, 1, graph.add_initializer(graph.unique_name(f"{node.inputs[1]}_equal"), weight))
+            _set(graph, node, 1, weight)
+
+
+def _set(graph: Graph, node: Node, index: int, values: np.ndarray) -> None:
+    graph.set_input(node, index, graph.add_initializer(graph.unique_name(f"{node.inputs[index]}_equal"), values))
 
 
 def _scaled(weight: np.ndarray, factors: np.ndarray, axis: int) -> np.ndarray:

@@ -22,13 +22,11 @@ class Histogram:
     order or parts in which the values arrive, and every value has the same weight, regardless of its batch size.
 
     lowest, highest: of all finite values (0 if there are none). non_finite: number of NaN or infinite values; they are
-    counted nowhere else. channels: the largest magnitude of each channel (axis 1), if requested and the tensor has
-    channels.
+    counted nowhere else. channels: the largest magnitude of each channel (axis 1), if the tensor has channels.
     """
 
-    def __init__(self, by_channel: bool = False) -> None:
+    def __init__(self) -> None:
         self.channels: Optional[np.ndarray] = None
-        self._by_channel = by_channel
         self.counts = np.zeros(BINS, np.int64)
         self.lowest = self.highest = 0.0
         self.non_finite = 0
@@ -61,15 +59,17 @@ class Histogram:
         flat = values.reshape(-1).astype(np.float32, copy=False)
         if not flat.size:
             return
-        low, high = float(flat.min()), float(flat.max())
+        rows = flat.reshape(*values.shape[:2], -1) if values.ndim > 1 else flat.reshape(1, 1, -1)
+        lows, highs = rows.min(axis=2).min(axis=0), rows.max(axis=2).max(axis=0)
+        low, high = float(lows.min()), float(highs.max())
         if not (math.isfinite(low) and math.isfinite(high)):
             finite = flat[np.isfinite(flat)]
             self.non_finite += flat.size - finite.size
             self.add(finite)
             return
-        if self._by_channel and values.ndim > 1:
-            self._widen(np.abs(values).max(axis=tuple(axis for axis in range(values.ndim) if axis != 1)))
-        self._cover(low, high)
+        if values.ndim > 1:
+            self._widen(np.maximum(highs, -lows))
+        self.cover(low, high)
         factor = np.float32(1 / self.width)
         buffer = np.empty(min(flat.size, _CHUNK), np.float32)
         for start in range(0, flat.size, _CHUNK):
@@ -81,8 +81,8 @@ class Histogram:
 
     def merge(self, other: Histogram) -> None:
         """Adds all that `other` has counted; `other` is used up."""
-        self._cover(other.lowest, other.highest)
-        other._cover(self.lowest, self.highest)
+        self.cover(other.lowest, other.highest)
+        other.cover(self.lowest, self.highest)
         self.counts += other.counts
         self.non_finite += other.non_finite
         if other.channels is not None:
@@ -94,7 +94,7 @@ class Histogram:
         else:
             self.channels = np.maximum(self.channels, channels)
 
-    def _cover(self, low: float, high: float) -> None:
+    def cover(self, low: float, high: float) -> None:
         """Widens the range to hold both."""
         self.lowest, self.highest = min(self.lowest, low), max(self.highest, high)
         exponent = max(math.frexp(self.amax)[1], self._exponent)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import onnx
 
@@ -34,9 +34,9 @@ GROUP_BYTES = 512 * 2**20
 
 @dataclass(frozen=True)
 class Observed:
-    """histograms: tensor -> its values. left_out: number of non-finite samples."""
+    """histograms: tensor -> its values, a `Histogram` or what `counter` makes. left_out: number of non-finite samples."""
 
-    histograms: dict[str, Histogram]
+    histograms: dict[str, Any]
     left_out: int
 
 
@@ -48,22 +48,22 @@ def observe(
     samples: Samples,
     progress: Progress = silent,
     ignore_nonfinite: bool = False,
-    by_channel: bool = False,
+    counter: Callable[[], Any] = Histogram,
     where: Evaluation = HERE,
 ) -> Observed:
     """Observe the values of `tensors` (float activations of the graph, which does not change).
 
     scales: applied while the network runs. Raises UserError if ONNX Runtime cannot run the network, and for inputs that
-    are not finite; with `ignore_nonfinite` those are left out. by_channel: see `Histogram`.
+    are not finite; with `ignore_nonfinite` those are left out. counter: makes what counts the values of a tensor.
     """
     network = ImplicitNetwork(graph.to_model(), {}, {}, frozenset())
     rounded = simulate(network, types=types, placement=Placement(dict(scales)))
     groups = list(in_groups(tensors, types, samples.batch, GROUP_BYTES))
     kept = only_finite(samples, ignore_nonfinite, where=where)
-    found: dict[str, Histogram] = {}
+    found: dict[str, Any] = {}
     for number, group in enumerate(groups):
         names = {rounded.made.get(name, name): name for name in group}
-        work = _Counting(rounded.model, list(names), kept, by_channel, where.provider)
+        work = _Counting(rounded.model, list(names), kept, counter, where.provider)
         histograms = where.over(work, kept.runs, progress, "observing data", (number, len(groups)))
         found.update({names[name]: histogram for name, histogram in histograms.items()})
     samples.check_unchanged()
@@ -95,14 +95,14 @@ class _Counting(Work):
     model: onnx.ModelProto
     tensors: list[str]
     samples: Samples
-    by_channel: bool
+    counter: Callable[[], Any]
     provider: str
 
-    def open(self) -> Callable[[int], dict[str, Histogram]]:
+    def open(self) -> Callable[[int], dict[str, Any]]:
         session = Session(self.model, "translated", self.tensors, one_thread=True, provider=self.provider)
 
-        def count(run: int) -> dict[str, Histogram]:
-            found = {name: Histogram(self.by_channel) for name in session.outputs}
+        def count(run: int) -> dict[str, Any]:
+            found = {name: self.counter() for name in session.outputs}
             for name, values in session.run(self.samples.feed(run)).items():
                 found[name].add(values)
             return found

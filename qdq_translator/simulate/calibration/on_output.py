@@ -120,13 +120,13 @@ class _Search:
         before = self._noise(self._held_out, starts, factors)
         if (
             len(starts) > 1
-            and _is_less(before[1], before[0])
-            and _is_less(*self._noise(self._fit, starts[::-1], factors))
+            and is_less(before[1], before[0])
+            and is_less(*self._noise(self._fit, starts[::-1], factors))
         ):
             factors = starts[1]
         freed = [_moved(factors, [(i, math.inf)]) for i in self._known]
         now, *found = self._noise(self._fit, [factors, *freed], factors)
-        loud = {i for i, noise in zip(self._known, found) if _is_less(noise, now)}
+        loud = {i for i, noise in zip(self._known, found) if is_less(noise, now)}
         for step in STEPS:
             tried = loud
             for _ in range(ROUNDS):
@@ -138,14 +138,14 @@ class _Search:
         """Sets that moved, and all factors after the round."""
         moves = [(i, to) for i in sorted(sets) for to in self._tried(factors[i], self._others[i], step)]
         now, *found = self._noise(self._fit, [factors, *(_moved(factors, [move]) for move in moves)], factors)
-        gains = {move: float((now - noise).mean()) for move, noise in zip(moves, found) if _is_less(noise, now)}
+        gains = {move: float((now - noise).mean()) for move, noise in zip(moves, found) if is_less(noise, now)}
         better = sorted(gains, key=lambda move: -gains[move])
         better = [move for n, move in enumerate(better) if move[0] not in {i for i, _ in better[:n]}]
         (held_out,) = self._noise(self._held_out, [factors], factors) if better else (now,)
         while better:
             moved = _moved(factors, better)
             (noise,), (other,) = (self._noise(judge, [moved], factors) for judge in (self._fit, self._held_out))
-            if _is_less(noise, now) and _is_less(other, held_out):
+            if is_less(noise, now) and is_less(other, held_out):
                 return {i for i, _ in better}, moved
             better = better[: len(better) // 2]
         return set(), factors
@@ -173,7 +173,7 @@ def _moved(factors: list[float], moves: Sequence[tuple[int, float]]) -> list[flo
     return [now.get(i, factor) for i, factor in enumerate(factors)]
 
 
-def _is_less(noise: np.ndarray, than: np.ndarray) -> bool:
+def is_less(noise: np.ndarray, than: np.ndarray) -> bool:
     """By more than SURE standard errors of the paired differences."""
     gain = than - noise
-    return bool(gain.mean() > SURE * gain.std(ddof=1) / math.sqrt(len(gain)))
+    return bool(gain.mean() > (SURE * gain.std(ddof=1) / math.sqrt(len(gain)) if len(gain) > 1 else 0))
