@@ -1,34 +1,42 @@
-"""Recurrent layers (rule D28) and 3-D Convs on the DLA by the estimate: two tables of docs/tables/rewrites.md.
+"""Recurrent layers (rule D28), 3-D Convs and normalizations (D29) on the DLA by the estimate: tables of docs/tables/rewrites.md.
 
-    python -m benchmarks.further_forms [--write]
+    python -m benchmarks.further_forms [--norms FOLDER] [--write]
 
 1. A network that processes a stream: a Conv, an LSTM or GRU whose state comes from the application and returns to it, and a Conv.
    `--preset dla` with the rewrites (all of them, `force`) and without; SQNR of the output of the steps in FP16 against float.
 2. R3D-18 with its frames as channels, [N, T * C, H, W]: each Conv3d as one Conv whose weights are 0 for frames out of its reach. The time of
    the Convs in INT8, next to that of the GPU for those of the network as it is, each with the transitions of its own.
+3. Networks with normalizations that `benchmarks.full_networks` wrote to FOLDER: `--preset dla` with and without `--assume pow`.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
 from benchmarks.dla_rewrites import page
+from benchmarks.full_networks import NETWORKS
 from benchmarks.networks import Builder
 from benchmarks.rewrites import DLA, PAGE, with_rewrites
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.run import Session
 from qdq_translator.targets.cost.estimate import END_ON_GPU, GPU_MACS
 from qdq_translator.targets.cost.model import Surface, Work, choose_model
+from qdq_translator.targets.precision import ON_GPU
 from qdq_translator.workflows.translator import Translation, translate
 
 STREAMS = "| layer | states | steps | ms without rewrites | with every rewrite | dB of its steps |\n| --- | ---: | ---: | ---: | ---: | ---: |\n"
 FRAMES = (
     "| frames of R3D-18 | MACs, times the network's | ms on the DLA | ms on the GPU |\n| ---: | ---: | ---: | ---: |\n"
 )
+NORMS = "| network | GPU layers | estimated ms | GPU layers left with the option |\n| --- | ---: | ---: | --- |\n"
+NORMALIZED = ("cyclegan", "superpoint", "poolformer_s12", "convnext_tiny", "edgenext_xx_small", "mobilevit_s", "swin_t")
 CLIP = 112
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 """Channels and stride of R3D-18's stages of two blocks with two Convs (torchvision)."""
@@ -119,12 +127,32 @@ def folded(frames: int) -> str:
     return f"| {frames} | {dense / macs:.2f} | {time:.2f} | {gpu:.2f} |\n"
 
 
+def norms(folder: Path) -> str:
+    rows = NORMS
+    for name in NORMALIZED:
+        made = [
+            translate(str(folder / f"{name}__ort.onnx"), dataclasses.replace(DLA, assume=assume), try_more=False)
+            for assume in (None, "pow")
+        ]
+        left = [Counter(row.op for row in one.plan if row.device == ON_GPU) for one in made]
+        layers = " → ".join(str(sum(counts.values())) for counts in left)
+        times = " → ".join(f"{one.costs.total or 0:.1f}" for one in made if one.costs is not None)
+        which = ", ".join(f"{count} {op}" for op, count in left[1].most_common())
+        rows += f"| {NETWORKS[name].title} | {layers} | {times} | {which} |\n"
+        print(rows.splitlines()[-1], flush=True)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
+    parser.add_argument("--norms", type=Path, metavar="FOLDER", help="only the table of normalizations")
     asked = parser.parse_args()
-    tables = {"streams": stream_table(), "frames": FRAMES + "".join(map(folded, (2, 4, 8, 16)))}
-    print(tables["frames"])
+    if asked.norms:
+        tables = {"norms": norms(asked.norms)}
+    else:
+        tables = {"streams": stream_table(), "frames": FRAMES + "".join(map(folded, (2, 4, 8, 16)))}
+        print(tables["frames"])
     if asked.write:
         text = PAGE.read_text(encoding="utf-8")
         for part, table in tables.items():
