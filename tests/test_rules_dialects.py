@@ -164,6 +164,7 @@ QUANTIZED = {
     "GlobalAveragePool": "b = com.microsoft.QLinearGlobalAveragePool(a, s, z, u, z)",
     "AveragePool": "b = com.microsoft.QLinearAveragePool<kernel_shape=[2,2]>(a, s, z, u, z)",
     "Gemm": "f = Reshape(a, flat)  b = com.microsoft.QGemm<transB=1>(f, s, z, g, ms, mz, gb, u, z)",
+    "Gemm, weights by rows": "f = Reshape(a, flat)  b = com.microsoft.QGemm(f, s, z, m, ms, mz, gb, u, z)",
     "pool between": "p = MaxPool<kernel_shape=[2,2]>(a)  b = com.microsoft.QLinearAdd(p, s, z, p, s, z, u, z)",
 }
 

@@ -227,6 +227,13 @@ def test_f11_group_normalization(platform: str, opset: int) -> None:
     assert ops(t) == (["GroupNormalization", "Abs"] if platform == "jetpack-6.2" else parts)
 
 
+def test_f11_one_group_is_of_all_channels() -> None:
+    factors = np.array([0.5, -2.0, 1.0, 3.0], np.float32)
+    body = "o = GroupNormalization<num_groups=1>(i, g, b)"
+    t = same_function(between(body, IMAGE.split()[0], 21, g=factors, b=factors[::-1].copy()), platform="jetpack-6.0")
+    assert ops(t) == ["Reshape", "InstanceNormalization", "Reshape", "Mul", "Add", "Abs"]
+
+
 def test_f11_grid_sample_for_tensorrt_8() -> None:
     grid = np.random.default_rng(3).uniform(-1, 1, (1, 6, 8, 2)).astype(np.float32)
     explicit = between('o = GridSample<mode="linear">(i, grid)', IMAGE.split()[0], 20, grid=grid)
