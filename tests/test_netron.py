@@ -27,6 +27,9 @@ address = netron.start(sys.argv[1], ("127.0.0.1", 0), browse=False)
 print(f"port {address[1]}", flush=True)
 netron.wait()
 """
+CLICK = """
+document.getElementById(arguments[0]).querySelector('.node-item').dispatchEvent(new MouseEvent('click', {bubbles: true}))
+"""
 PANEL = r"""
 const items = Array.from(document.querySelectorAll("#sidebar .sidebar-item")).filter((item) => item.querySelector("input"));
 return items.map((item) => {
@@ -68,18 +71,19 @@ class Netron:
             time.sleep(0.05)
 
     def panel(self, node: str) -> dict[str, tuple[bool, str]]:
-        """Key -> (whether it is shown whole, value) of the node."""
-        self.browser.execute_script(
-            "document.getElementById(arguments[0]).querySelector('.node-item')"
-            ".dispatchEvent(new MouseEvent('click', {bubbles: true}))",
-            f"node-name-{node}",
-        )
-        until = time.monotonic() + 30
+        """Key -> (whether it is shown whole, value) of the node.
+
+        Netron ignores a click while it still lays the graph out, so the click is repeated until the panel is there.
+        """
+        until = time.monotonic() + 60
         while time.monotonic() < until:
-            found = {key: (whole, value) for key, whole, value in self.browser.execute_script(PANEL)}
-            if found.get("name", (True, ""))[1] == node:
-                return found
-            time.sleep(0.05)
+            self.browser.execute_script(CLICK, f"node-name-{node}")
+            shown = time.monotonic() + 2
+            while time.monotonic() < shown:
+                found = {key: (whole, value) for key, whole, value in self.browser.execute_script(PANEL)}
+                if found.get("name", (True, ""))[1] == node:
+                    return found
+                time.sleep(0.05)
         raise AssertionError(f"Netron's panel does not show {node}")
 
 
