@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 from qdq_translator import TranslateOptions, translate
 from tests.dla.check import BATCHES, both, covers, decibels, feed_of, graph, ints, pair, same
@@ -234,12 +235,40 @@ def test_not_parts_that_others_read(read: str) -> None:
         "r = Sqrt (e)\nt = Mul (q, r)",
         "r = Pow (e, two)\nt = Div (q, r)",
         "r = Sqrt (e)\nt = Sub (q, r)",
+        "r = Sqrt (e)\no = Sub (one, r)\nt = Mul (q, o)",
     ],
 )
 def test_not_other_quotients(tail: str) -> None:
     body = f"p = Mul (q, q)\nv = ReduceMean <axes = [1]> (p)\ne = Add (v, eps)\n{tail}"
-    used = {"two": np.float32(2)} if "two" in tail else {}
+    used = {name: np.float32(value) for name, value in (("one", 1), ("two", 2)) if name in tail}
     assert "D29" not in both(norm(body, **EPSILON, **used), **POW).rules
+
+
+BATCHED = {"to": ints(1, 4, -1), "back": ints(2, 8, 6, 5), "o": np.ones(4, np.float32), "n": np.zeros(4, np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("body", "arrays"),
+    [
+        (
+            "p = Mul (q, q)\nv = ReduceMean <axes = [0, 2, 3]> (p)\ne = Add (v, eps)\nr = Sqrt (e)\nt = Div (q, r)",
+            EPSILON,
+        ),
+        ("r = Reshape (q, to)\ni = InstanceNormalization (r, o, n)\nt = Reshape (i, back)", BATCHED),
+        ("t = LayerNormalization <axis = 0> (q, g, h)", {key: np.ones((2, 8, 6, 5), np.float32) for key in "gh"}),
+        ("t = InstanceNormalization <epsilon = -0.1> (q, g, h)", FACTORS),
+        ("t = LayerNormalization <axis = 3> (q, g)", {"g": np.ones((6, 5), np.float32)}),
+    ],
+)
+def test_not_across_samples_nor_with_unusable_operands(body: str, arrays: dict[str, np.ndarray]) -> None:
+    assert "D29" not in both(norm(body, "2", **arrays), **POW).rules
+
+
+def test_factors_without_a_bias_or_with_a_batch_axis() -> None:
+    found = checked("1", norm("t = LayerNormalization <axis = 1> (q, g)", g=WHOLE["g"]))
+    constants = {tensor.data_type for tensor in found.rewritten.model.graph.initializer}
+    assert constants <= {TensorProto.FLOAT, TensorProto.INT64}
+    checked("1", norm("t = LayerNormalization <axis = 1> (q, g, h)", **{k: v[None] for k, v in WHOLE.items()}))
 
 
 def test_every_norm_names_the_option() -> None:

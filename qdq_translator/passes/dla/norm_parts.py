@@ -31,7 +31,8 @@ def found_at(rewriter: Rewriter, root: Node) -> Optional[Norm]:
     graph, gone = rewriter.graph, [root]
     power = graph.scalar(root.input(1)) if root.is_op("Pow") else 0.5
     last = graph.only_consumer(root.outputs[0])
-    if power == 0.5 and last is not None and (last.is_op("Reciprocal") or graph.scalar(last.inputs[0]) == 1):
+    inverse = last is not None and last.is_op("Div") and graph.scalar(last.inputs[0]) == 1
+    if power == 0.5 and last is not None and (inverse or last.is_op("Reciprocal")):
         gone, power, last = [root, last], -0.5, graph.only_consumer(last.outputs[0])
     made = gone[-1].outputs[0]
     if last is None or (power, last.op_type) not in ((0.5, "Div"), (-0.5, "Mul")) or last.inputs[:1] == last.inputs[1:]:
@@ -44,6 +45,7 @@ def found_at(rewriter: Rewriter, root: Node) -> Optional[Norm]:
     centre = graph.producer.get(source)
     mean = graph.producer.get(centre.inputs[1]) if centre is not None and centre.is_op("Sub") else None
     centred = mean is not None and mean.is_op("ReduceMean") and reduced(rewriter, mean) == axes
+    centred = centred and mean is not None and operators.keeps_dimensions(mean)
     gone += inner
     if centre is not None and mean is not None and centred and mean.inputs[0] == centre.inputs[0]:
         gone, source = [*gone, centre, mean], centre.inputs[0]

@@ -60,26 +60,37 @@ def _operator(rewriter: Rewriter, node: Node) -> Union[Norm, str]:
     graph, source, last, groups = rewriter.graph, node.inputs[0], node, operators.groups_of_channels(node)
     before, behind = graph.producer.get(source), graph.only_consumer(node.outputs[0])
     if rewriter.rank(source) == 3 and before is not None and behind is not None and behind.is_op(*operators.VIEWS):
-        sizes = rewriter.types.shape(source) or ()
-        groups, source, last = sizes[1] if isinstance(sizes[1], int) else 0, before.inputs[0], behind
-        same = rewriter.types.shape(source) == rewriter.types.shape(last.outputs[0])
+        batch, parts, _ = rewriter.types.shape(source) or (None, 0, None)
+        groups, source, last = parts if isinstance(parts, int) else 0, before.inputs[0], behind
+        shape = rewriter.types.shape(source) or (None,)
+        same = shape == rewriter.types.shape(last.outputs[0]) and batch == shape[0]
         alone = before.is_op(*operators.VIEWS) and graph.only_consumer(before.outputs[0]) is node
         if not (same and alone and groups and node.is_op("InstanceNormalization")):
             return _OTHER_AXES
     image = rewriter.image(source)
-    if image is None or not lifting.one_output(rewriter, node):
-        return _OTHER_AXES
     first = operators.from_front(operators.axis(node, graph.opset()), 4) if node.is_op("LayerNormalization") else 2
+    if image is None or first < 1 or not lifting.one_output(rewriter, node):
+        return _OTHER_AXES
     factors = [values for values in map(graph.array, filter(None, node.inputs[1:])) if values is not None]
     if len(factors) < len(list(filter(None, node.inputs[1:]))):
         return "its scale or bias is computed"
-    if node.is_op("LayerNormalization") and first < 3:
-        full = [np.broadcast_to(v, image[1:])[np.newaxis] for v in factors]
-    else:
-        channels = image[3] if first == 3 else image[1]
-        full = [np.repeat(v, channels // v.size).reshape(1, -1, 1, 1) for v in factors]
+    channels = image[3] if first == 3 else image[1]
+    whole = node.is_op("LayerNormalization") and first < 3
+    sizes = (1, *image[1:]) if whole else (1, channels, 1, 1)
+    full = [v if whole else np.repeat(v, channels // max(1, v.size)).reshape(1, -1, 1, 1) for v in factors]
+    if any(v.ndim > 4 or any(a not in (1, b) for a, b in zip(v.shape[::-1], sizes[::-1])) for v in full):
+        return "its scale or bias does not fit its input"
     gone = () if last is node or before is None else (before, node)
-    return Norm(source, set(range(first, 4)), operators.epsilon(node), last, gone, True, groups, tuple(full))
+    return Norm(
+        source,
+        set(range(first, 4)),
+        operators.epsilon(node),
+        last,
+        gone,
+        True,
+        groups,
+        tuple(np.broadcast_to(v, sizes) for v in full),
+    )
 
 
 def _build(rewriter: Rewriter, norm: Norm) -> str:
@@ -87,11 +98,13 @@ def _build(rewriter: Rewriter, norm: Norm) -> str:
     image, turned, axes, name = rewriter.image(norm.source), norm.axes == {3}, norm.axes, norm.last.name
     spatial = set() if image is None else {axis for axis in (2, 3) if image[1:][axis - 1] > 1}
     each = turned or (1 in axes and not axes & spatial)
-    if image is None or not (each or spatial <= axes):
+    if image is None or not axes or 0 in axes or not (each or spatial <= axes):
         return _OTHER_AXES
     channels = image[3] if turned else image[1]
     groups, factor = norm.groups or (1 if 1 in axes else channels), _factor(rewriter, norm)
-    if channels % groups or channels > MOST_CHANNELS:
+    if channels % groups:
+        return _OTHER_AXES
+    if channels > MOST_CHANNELS:
         return f"it has more than {MOST_CHANNELS} channels"
     if not factor:
         return "its epsilon would be 0 in FP16 where no square overflows"
@@ -104,7 +117,9 @@ def _build(rewriter: Rewriter, norm: Norm) -> str:
     _layers(row, norm, 1 if each else groups, factor, copied, channels)
     if scale.shape[2:] not in ((), (1, 1)):
         row.add("Mul", "scaled", rewriter.constant(f"{name}.scale", scale))
-        row.add("Add", "moved", rewriter.constant(f"{name}.bias", np.broadcast_to(shift, scale.shape)))
+        row.add(
+            "Add", "moved", rewriter.constant(f"{name}.bias", np.broadcast_to(shift, scale.shape).astype(scale.dtype))
+        )
     elif np.any(shift) or not (each or np.all(scale == 1)):
         row.scale("scaled", channels, 1.0 if each else scale.reshape(-1), shift.reshape(-1))
     rewriter.network.withhold(*(layer.outputs[0] for layer in row.nodes[layers:-1]), why=NO_SQUARES)
@@ -118,6 +133,8 @@ def _build(rewriter: Rewriter, norm: Norm) -> str:
 
 def _factor(rewriter: Rewriter, norm: Norm) -> float:
     """Power of two for x; 0 if none fits."""
+    if not 0 <= norm.epsilon < math.inf:
+        return 0.0
     scale, maker = rewriter.scales.value(norm.source), rewriter.graph.producer.get(norm.source)
     while scale is None and maker is not None and maker.is_op("Transpose", *operators.VIEWS):
         scale, maker = rewriter.scales.value(maker.inputs[0]), rewriter.graph.producer.get(maker.inputs[0])
