@@ -14,7 +14,7 @@ from qdq_translator.core.errors import MissingDependency, UsageError, UserError
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes.dla import dense, hard_activations, max_pool, shapes, spatial_mean
-from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.dla.rewriter import Rewriter, Row
 from qdq_translator.simulate import prove, run
 from qdq_translator.simulate.implicit import copy_model
 from qdq_translator.workflows import translator
@@ -66,11 +66,11 @@ def test_everything_is_proved() -> None:
     assert found.cache.scales == without.cache.scales
 
 
-def _wider_clip(original: Callable[..., Node]) -> Callable[..., Node]:
+def _wider_clip(original: Callable[..., str]) -> Callable[..., str]:
     """Right for every input in the range of its tensor, wrong beyond it."""
 
-    def clip(rewriter: Rewriter, source: str, target: str, high: float, name: str, dtype: type) -> Node:
-        return original(rewriter, source, target, 20 * high, name, dtype)
+    def clip(row: Row, what: str, high: float) -> str:
+        return original(row, what, 20 * high)
 
     return clip
 

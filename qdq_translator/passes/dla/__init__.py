@@ -1,6 +1,7 @@
 """`--dla_rewrites`: replaces operators that the DLA does not support with ones that it supports (rules D, one module each).
 
-Each module has `RULE` and `apply(rewriter)`; its docstring lists the cases in which it applies and does not apply. A rule replaces layers
+Each module has `RULE` and `apply(rewriter)`, or `rewrite(rewriter, node)` for the nodes of `OPERATORS` that a limit (one of `CURED`) assigns to
+the GPU, which raises `Stays` where the rule does not apply; its docstring lists both cases. A rule replaces layers
 that the limits (`targets.dla`) assign to the GPU; D1, D3, D5 and D9 document the other layers that they change. Every rewrite computes the
 same function in float, except D22 (optional), which approximates it. Existing tensors keep their scales. A new tensor gets its scale from
 the rule that adds it: at once if the model's own scales determine it, else during inference, as soon as its source has one.
@@ -128,7 +129,10 @@ def apply_rules(network: Network, settings: Settings, generation: str) -> None:
     for module in RULES:
         known = len(network.applied)
         if rewriter.begin(module.RULE):
-            module.apply(rewriter)
+            if hasattr(module, "apply"):
+                module.apply(rewriter)
+            else:
+                rewriter.each(*module.OPERATORS, rewrite=module.rewrite, cured=getattr(module, "CURED", ()))
         if len(network.applied) > known:
             network.end_of_pass()
             if seen is not None:

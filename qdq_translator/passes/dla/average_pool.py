@@ -13,25 +13,20 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.dla.rewriter import Rewriter, Row, Stays
 
 RULE = "D14"
+OPERATORS, CURED = ("AveragePool",), ("P6",)
 
 
-def apply(rewriter: Rewriter) -> None:
-    rewriter.each("AveragePool", rewrite=_rewrite, cured=("P6",))
-
-
-def _rewrite(rewriter: Rewriter, node: Node) -> str:
-    """'', or why it stays."""
+def rewrite(rewriter: Rewriter, node: Node) -> None:
     source, target = node.inputs[0], node.outputs[0]
-    image, out = rewriter.image(source), rewriter.image(target)
-    pads, dtype = rewriter.pads(node), rewriter.dtype(source)
-    window = operators.window(node)
-    if image is None or out is None or pads is None or dtype is None or window is None:
-        return "its sizes are not known"
+    image, out = rewriter.sized(source), rewriter.sized(target)
+    pads, window = rewriter.pads(node), operators.window(node)
+    if pads is None or window is None:
+        raise Stays("its sizes are not known")
     if window.rounds_up or window.dilated:
-        return "it rounds sizes up, or is dilated"
+        raise Stays("it rounds sizes up, or is dilated")
     rewriter.afford(node.name, *out[1:])
     kernel, strides = window.kernel, window.strides
     ratios = []
@@ -39,13 +34,12 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
         starts = np.arange(out[2:][axis]) * strides[axis] - pads[axis]
         inside = np.minimum(starts + kernel[axis], image[2:][axis]) - np.maximum(starts, 0)
         ratios.append(kernel[axis] / inside)
-    factor = np.broadcast_to(ratios[0][:, None] * ratios[1][None, :], (1, *out[1:])).astype(dtype)
-    summed = rewriter.tensor(f"{target}_with_padding")
-    pool = Node("AveragePool", [source], [summed], rewriter.node(f"{node.name}_with_padding"))
-    pool.attributes = {k: v for k, v in node.attributes.items() if k != "auto_pad"}
-    pool.set("pads", pads)
-    pool.set("count_include_pad", 1)
-    product = Node("Mul", [summed, rewriter.constant(f"{node.name}.factor", factor)], [target], node.name)
-    rewriter.replace(RULE, node, [pool, product])
-    rewriter.derive(RULE, summed, source, pool, needs=[target], note="scale of the pooling's input")
-    return ""
+    factor = np.broadcast_to(ratios[0][:, None] * ratios[1][None, :], (1, *out[1:])).astype(rewriter.dtype(source))
+    row = Row(rewriter, node)
+    row.add("AveragePool", "with_padding")
+    row.nodes[0].attributes = {k: v for k, v in node.attributes.items() if k != "auto_pad"}
+    row.nodes[0].set("pads", pads)
+    row.nodes[0].set("count_include_pad", 1)
+    row.add("Mul", "product", rewriter.constant(f"{node.name}.factor", factor))
+    row.put(RULE)
+    row.derive(row.nodes[:1], source, note="scale of the pooling's input")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, Rewriter, Row
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, Rewriter, Row, Stays
 from qdq_translator.passes.dla.spatial_mean import WINDOW, factors
 from qdq_translator.passes.editor import Image
 from qdq_translator.targets.cost.model import Surface, Work
@@ -248,27 +248,26 @@ _NEAREST: Dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def resized(rewriter: Rewriter, node: Node) -> Union[Matrices, str]:
-    """Matrices, or why there are none."""
-    before, after, opset = rewriter.image(node.inputs[0]), rewriter.image(node.outputs[0]), rewriter.graph.opset()
-    assert before is not None and after is not None
+def resized(rewriter: Rewriter, node: Node) -> Matrices:
+    """Raises Stays if there are none."""
+    before, after, opset = rewriter.sized(node.inputs[0]), rewriter.sized(node.outputs[0]), rewriter.graph.opset()
     if opset < 11 or operators.crops(node):
-        return "it crops, or the opset is below 11"
+        raise Stays("it crops, or the opset is below 11")
     if node.get("keep_aspect_ratio_policy", "stretch") != "stretch" or node.get("axes") is not None:
-        return "it keeps the aspect ratio, or names axes"
+        raise Stays("it keeps the aspect ratio, or names axes")
     if node.get("antialias", 0):
-        return "it is smoothed (antialias)"
+        raise Stays("it is smoothed (antialias)")
     scales = rewriter.graph.array(node.input(2))
     if scales is None or scales.shape != (4,):
         scales = np.array([1, 1, *(made / size for size, made in zip(before[2:], after[2:]))])
     if before[1] != after[1] or any(scales[:2] != 1):
-        return "it resizes other axes than H and W"
+        raise Stays("it resizes other axes than H and W")
     mode, (where, rounding) = operators.mode(node), operators.resize_coordinates(node, opset)
     found: Matrices = {}
     for axis, size, made in ((2, before[2], after[2]), (3, before[3], after[3])):
         at = places(size, made, float(scales[axis]), where)
         if at is None or (mode != "nearest" and where == "tf_half_pixel_for_nn"):
-            return f"its coordinates are {where}"
+            raise Stays(f"its coordinates are {where}")
         if mode == "nearest":
             found[axis] = taken(np.clip(_NEAREST[rounding](at), 0, size - 1).astype(np.int64), size), None
         elif mode == "linear":

@@ -26,10 +26,10 @@ import numpy as np
 
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla.axis_forms import build, shift, windowed
-from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, LARGEST_PADDING, NO_KERNEL, Rewriter
+from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, LARGEST_PADDING, Rewriter, Stays
 
 RULE = "D13"
-_CURED = ("C4", "C5")
+OPERATORS, CURED = ("Conv",), ("C4", "C5")
 
 
 def zeros(kernel: int, begin: int, end: int, dilation: int) -> Optional[tuple[int, int]]:
@@ -50,17 +50,9 @@ def zeros(kernel: int, begin: int, end: int, dilation: int) -> Optional[tuple[in
     return None
 
 
-def apply(rewriter: Rewriter) -> None:
-    rewriter.each("Conv", rewrite=_rewrite, cured=_CURED)
-
-
-def _rewrite(rewriter: Rewriter, node: Node) -> str:
-    """'', or why it stays."""
+def rewrite(rewriter: Rewriter, node: Node) -> None:
     graph = rewriter.graph
-    known = rewriter.kernel(node)
-    if known is None:
-        return NO_KERNEL
-    weight, window, pads = known
+    weight, window, pads = rewriter.kernel(node)
     kernel = [int(d) for d in weight.dims[2:]]
     image = rewriter.image(node.inputs[0])
     added: list[tuple[int, int]] = []
@@ -87,7 +79,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
     if any(rest):
         channels = rewriter.channels(node.inputs[0])
         if channels is None or max(rest[2] + rest[6], rest[3] + rest[7]) > LARGEST_PADDING:
-            return "its padding does not fit into its kernel, nor into one that copies"
+            raise Stays("its padding does not fit into its kernel, nor into one that copies")
         padded = rewriter.tensor(f"{node.inputs[0]}_padded")
         pad = Node("Pad", node.inputs[:1], [padded], rewriter.node(f"{node.name}_pad"))
         copies = build(
@@ -106,4 +98,3 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
     node.set("kernel_shape", [k + a + b for k, (a, b) in zip(kernel, added)])
     node.set("pads", padding * 2)
     rewriter.note(RULE, [node], [*copies, node], {}, [copy.outputs[0] for copy in copies])
-    return ""

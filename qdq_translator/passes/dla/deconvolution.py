@@ -18,41 +18,33 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, Rewriter
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, Rewriter, Row, Stays
 
 RULE = "D21"
-_CURED = ("T5", "T6", "T7", "T9")
+OPERATORS, CURED = ("ConvTranspose",), ("T5", "T6", "T7", "T9")
 
 
-def apply(rewriter: Rewriter) -> None:
-    rewriter.each("ConvTranspose", rewrite=_rewrite, cured=_CURED)
-
-
-def _rewrite(rewriter: Rewriter, node: Node) -> str:
-    """'', or why it stays."""
-    source, target = node.inputs[0], node.outputs[0]
+def rewrite(rewriter: Rewriter, node: Node) -> None:
     weight = rewriter.graph.initializers.get(node.input(1))
     if weight is None or len(weight.dims) != 4:
-        return "its weight is not constant, or it does not have two spatial dimensions"
+        raise Stays("its weight is not constant, or it does not have two spatial dimensions")
     window, group = operators.window(node, weight.dims), operators.groups(node)
     if window is None or window.automatic not in ("", "VALID") or operators.states_output_shape(node):
-        return "its padding is not stated as such"
+        raise Stays("its padding is not stated as such")
     if (
         window.kernel != list(weight.dims[2:])
         or weight.dims[0] % group
         or min(*window.pads, *(d - 1 for d in window.dilations)) < 0
     ):
-        return "its parameters do not fit its weight, or are negative"
-    before, after = rewriter.image(source), rewriter.image(target)
-    if before is None or after is None:
-        return "its sizes are not known"
+        raise Stays("its parameters do not fit its weight, or are negative")
+    before, after = rewriter.sized(node.inputs[0]), rewriter.sized(node.outputs[0])
     begins = window.pads[:2] if not window.automatic else [0, 0]
     ends = [begin + size for begin, size in zip(begins, after[2:])]
     reach = [(k - 1) * d + 1 for k, d in zip(window.kernel, window.dilations)]
     made = [s * (size - 1) + k for s, size, k in zip(window.strides, before[2:], reach)]
     kernel = [k + max(0, end - size) for k, end, size in zip(reach, ends, made)]
     if max(kernel) > LARGEST_KERNEL or (kernel[0] == kernel[1] > LARGEST_BLOCK["ConvTranspose"]):
-        return f"its kernel comes out at {kernel[0]}x{kernel[1]}"
+        raise Stays(f"its kernel comes out at {kernel[0]}x{kernel[1]}")
     inputs, outputs = int(weight.dims[0]), int(weight.dims[1])
     rewriter.afford(node.name, inputs, outputs * group, *kernel)
 
@@ -64,13 +56,10 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
 
     changed = rewriter.weight(node, 1, "", spread)
     cut = [s * (size - 1) + k for s, size, k in zip(window.strides, before[2:], kernel)] != list(after[2:])
-    output = rewriter.tensor(f"{target}_uncut") if cut else target
-    name = rewriter.node(f"{node.name}_uncut") if cut else node.name
-    new = Node("ConvTranspose", [source, changed, *node.inputs[2:]], [output], name)
-    new.set("kernel_shape", kernel)
-    new.set("strides", window.strides)
-    slices = [rewriter.slice(output, target, begins, ends, [2, 3], node.name)] if cut else []
-    rewriter.replace(RULE, node, [new, *slices])
+    row = Row(rewriter, node)
+    row.add("ConvTranspose", "uncut", changed, *node.inputs[2:], kernel_shape=kernel, strides=window.strides)
     if cut:
-        rewriter.derive(RULE, output, target, new, note="scale of what is cut out of it")
-    return ""
+        row.append("cut", lambda target, _: rewriter.slice(row.current, target, begins, ends, [2, 3], node.name))
+    row.put(RULE)
+    for layer in row.nodes[:-1]:
+        rewriter.derive(RULE, layer.outputs[0], node.outputs[0], layer, note="scale of what is cut out of it")

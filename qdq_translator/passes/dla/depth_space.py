@@ -18,32 +18,25 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, MOST_CHANNELS, Rewriter
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, MOST_CHANNELS, Rewriter, Row, Stays
 
 RULE = "D11"
+OPERATORS = ("DepthToSpace", "SpaceToDepth")
 
 
-def apply(rewriter: Rewriter) -> None:
-    rewriter.each("DepthToSpace", "SpaceToDepth", rewrite=_rewrite)
-
-
-def _rewrite(rewriter: Rewriter, node: Node) -> str:
-    """'', or why it stays."""
-    source, target = node.inputs[0], node.outputs[0]
-    channels, dtype, block = rewriter.channels(source), rewriter.dtype(source), operators.block_size(node)
-    if channels is None or dtype is None:
-        return "its number of channels is not known"
+def rewrite(rewriter: Rewriter, node: Node) -> None:
+    source, block = node.inputs[0], operators.block_size(node)
+    channels = rewriter.width(source)
     op, blocks = ("ConvTranspose", 1) if node.is_op("DepthToSpace") else ("Conv", block * block)
     if channels * blocks > MOST_CHANNELS or not 1 < block <= LARGEST_BLOCK[op]:
-        return f"block size {block} or its channels are beyond the DLA's limits"
+        raise Stays(f"block size {block} or its channels are beyond the DLA's limits")
     rewriter.afford(node.name, channels, channels, blocks * blocks)
     fewer = channels if op == "Conv" else channels // (block * block)
-    weight = copies(fewer, (block, block), op == "Conv" or operators.mode(node) == "DCR", dtype)
-    inputs = [source, rewriter.constant(f"{node.name}.weight", weight)]
-    layer = Node(op, inputs, [target], node.name, kernel_shape=[block] * 2, strides=[block] * 2)
-    rewriter.replace(RULE, node, [layer])
-    rewriter.same_scale(RULE, target, source, layer)
-    return ""
+    weight = copies(fewer, (block, block), op == "Conv" or operators.mode(node) == "DCR", rewriter.dtype(source))
+    row, name = Row(rewriter, node), rewriter.constant(f"{node.name}.weight", weight)
+    row.add(op, "copies", name, kernel_shape=[block] * 2, strides=[block] * 2)
+    row.put(RULE)
+    rewriter.same_scale(RULE, node.outputs[0], source, row.nodes[0])
 
 
 def copies(channels: int, block: tuple[int, int], blocks_first: bool, dtype: Any) -> np.ndarray:

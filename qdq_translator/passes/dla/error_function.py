@@ -16,29 +16,22 @@ from __future__ import annotations
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import is_exact_gelu
 from qdq_translator.passes.dla.hard_activations import gelu, tanh_of_cubic
-from qdq_translator.passes.dla.rewriter import NO_IMAGE, Rewriter, Row
+from qdq_translator.passes.dla.rewriter import Rewriter, Row
 from qdq_translator.scales.inference.self_gated import ERF_CUBIC, ERF_LINEAR
 
 RULE = "D22"
+OPERATORS = ("Erf", "Gelu")
 ERROR = 0.00036
 """The largest difference from the function that was there, of values up to 1."""
 
 
-def apply(rewriter: Rewriter) -> None:
+def rewrite(rewriter: Rewriter, node: Node) -> None:
     if rewriter.settings.rewrites != "approximate":
         return
-    rewriter.each("Erf", "Gelu", rewrite=_rewrite)
-
-
-def _rewrite(rewriter: Rewriter, node: Node) -> str:
-    """'', or why it stays."""
-    channels = rewriter.channels(node.inputs[0])
-    if channels is None:
-        return NO_IMAGE
+    channels = rewriter.width(node.inputs[0])
     if is_exact_gelu(node):
         gelu(RULE, rewriter, node, channels)
     elif node.is_op("Erf"):
         row = Row(rewriter, node)
         tanh_of_cubic(row, channels, ERF_LINEAR, ERF_CUBIC)
         row.put(RULE)
-    return ""

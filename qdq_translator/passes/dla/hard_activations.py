@@ -34,14 +34,14 @@ positive; case 7 without approximate (the error function).
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import coefficients
-from qdq_translator.passes.dla.rewriter import NO_IMAGE, NO_SQUARES, Rewriter, Row
+from qdq_translator.passes.dla.rewriter import NO_SQUARES, Rewriter, Row, Stays
 from qdq_translator.scales.table import Origin
 
 RULE = "D7"
@@ -51,56 +51,43 @@ ERROR_FUNCTION = (
 
 
 def apply(rewriter: Rewriter) -> None:
-    for node in rewriter.nodes("Softplus"):
-        _softplus(rewriter, node)
+    rewriter.each("Softplus", rewrite=_softplus)
     rewriter.each(*_CASES, rewrite=_rewrite)
 
 
-def _rewrite(rewriter: Rewriter, node: Node) -> str:
-    """'', or why it stays."""
-    channels = rewriter.channels(node.outputs[0])
-    if channels is None:
-        return NO_IMAGE
-    _CASES[node.op_type](rewriter, node, channels)
-    return ""
+def _rewrite(rewriter: Rewriter, node: Node) -> None:
+    _CASES[node.op_type](rewriter, node, rewriter.width(node.outputs[0]))
 
 
-def _clip(rewriter: Rewriter, source: str, target: str, high: float, name: str, dtype: Any) -> Node:
+def _clip(row: Row, what: str, high: float) -> str:
+    rewriter, dtype = row.rewriter, row.rewriter.dtype(row.node.inputs[0])
     if rewriter.graph.opset() < 11:
-        return Node("Clip", [source], [target], name, min=0.0, max=high)
-    low = rewriter.constant(f"{name}.min", np.array(0, dtype))
-    return Node("Clip", [source, low, rewriter.constant(f"{name}.max", np.array(high, dtype))], [target], name)
+        return row.add("Clip", what, min=0.0, max=high)
+    ends = (("min", 0.0), ("max", high))
+    return row.add(
+        "Clip", what, *(rewriter.constant(f"{row.node.name}_{what}.{k}", np.array(v, dtype)) for k, v in ends)
+    )
 
 
 def _hard_sigmoid(rewriter: Rewriter, node: Node, channels: int) -> None:
-    source, target = node.inputs[0], node.outputs[0]
-    dtype = rewriter.dtype(source)
-    assert dtype is not None
-    scaled = rewriter.tensor(f"{target}_scaled")
-    alpha, beta = coefficients(node)
-    layer = rewriter.scale_layer(source, scaled, channels, alpha, beta, rewriter.node(f"{node.name}_scale"), dtype)
-    rewriter.replace(RULE, node, [layer, _clip(rewriter, scaled, target, 1.0, node.name, dtype)])
-    rewriter.derive(RULE, scaled, target, layer, note="scale of the clipped values")
+    row = Row(rewriter, node)
+    row.scale("scaled", channels, *coefficients(node))
+    _clip(row, "clipped", 1.0)
+    row.put(RULE)
+    row.derive(row.nodes[:1], node.outputs[0], note="scale of the clipped values")
 
 
 def _hard_swish(rewriter: Rewriter, node: Node, channels: int) -> None:
-    source, target = node.inputs[0], node.outputs[0]
-    dtype = rewriter.dtype(source)
-    assert dtype is not None
-    shifted, gate, product = (rewriter.tensor(f"{target}_{part}") for part in ("shifted", "gate", "product"))
+    row, source, target = Row(rewriter, node), node.inputs[0], node.outputs[0]
     own = rewriter.scales.value(source)
     bound = 6.0 if own is None else min(max(127 * own, 1.0), 127.0)
-    names = [rewriter.node(f"{node.name}_{part}") for part in ("shift", "clip", "product")]
-    nodes = [
-        rewriter.scale_layer(source, shifted, channels, bound / 6, bound / 2, names[0], dtype),
-        _clip(rewriter, shifted, gate, bound, names[1], dtype),
-        Node("Mul", [source, gate], [product], names[2]),
-        rewriter.scale_layer(product, target, channels, 1 / bound, 0.0, node.name, dtype),
-    ]
-    rewriter.replace(RULE, node, nodes)
-    for name, layer in ((shifted, nodes[0]), (gate, nodes[1])):
-        rewriter.derive(RULE, name, source, layer, 0.0, bound / 127, needs=[target], note="range of the clamp")
-    rewriter.derive(RULE, product, target, nodes[2], factor=bound, note=f"{bound:.4g} times the output's range")
+    row.scale("shifted", channels, bound / 6, bound / 2)
+    gate = _clip(row, "gate", bound)
+    row.at(source).add("Mul", "product", gate)
+    row.scale("output", channels, 1 / bound)
+    row.put(RULE)
+    row.derive(row.nodes[:2], source, 0.0, bound / 127, note="range of the clamp")
+    row.derive(row.nodes[2:3], target, bound, note=f"{bound:.4g} times the output's range")
 
 
 def _min(rewriter: Rewriter, node: Node, channels: int) -> None:
@@ -113,8 +100,7 @@ def _min(rewriter: Rewriter, node: Node, channels: int) -> None:
         _bounded(rewriter, node, channels, -math.inf, float(bound.reshape(())))
         return
     if len(names) != 2 or len({rewriter.types.shape(name) for name in (*names, target)}) != 1:
-        rewriter.leave(node, "it does not compare two tensors of one shape, or one with a number")
-        return
+        raise Stays("it does not compare two tensors of one shape, or one with a number")
     row = Row(rewriter, node)
     first = row.scale("first", channels, -1.0)
     second = row.at(names[1]).scale("second", channels, -1.0)
@@ -128,8 +114,7 @@ def _min(rewriter: Rewriter, node: Node, channels: int) -> None:
 def _bounded(rewriter: Rewriter, node: Node, channels: int, low: Optional[float], high: Optional[float]) -> None:
     """Case 3."""
     if low is None or high is None or not low < high or (math.isinf(low) and math.isinf(high)):
-        rewriter.leave(node, "its bounds are not constant numbers, the lower one below the upper one")
-        return
+        raise Stays("its bounds are not constant numbers, the lower one below the upper one")
     row, source, target = Row(rewriter, node), node.inputs[0], node.outputs[0]
     if low < 0 < high:
         below = Row(rewriter, node)
@@ -169,10 +154,7 @@ def _rectify(row: Row, what: str, channels: int, sign: float, bound: float, shif
     if math.isinf(bound):
         row.add("Relu", f"{what}_clipped")
     else:
-        rewriter, dtype = row.rewriter, row.rewriter.dtype(row.node.inputs[0])
-        row.append(
-            f"{what}_clipped", lambda target, name: _clip(rewriter, row.current, target, factor * bound, name, dtype)
-        )
+        _clip(row, f"{what}_clipped", factor * bound)
     factors = [factor] * (len(row.nodes) - known)
     if factor != 1:
         row.scale(what, channels, 1 / factor)
@@ -182,26 +164,26 @@ def _rectify(row: Row, what: str, channels: int, sign: float, bound: float, shif
 
 def _mish(rewriter: Rewriter, node: Node, channels: int) -> None:
     """Case 4."""
-    if rewriter.may_divide(node):
-        row = Row(rewriter, node)
-        gate = _mish_gate(row, channels)
-        row.at(node.inputs[0]).add("Mul", "gated", gate)
-        _put_gate(row)
+    rewriter.need_quotient()
+    row = Row(rewriter, node)
+    gate = _mish_gate(row, channels)
+    row.at(node.inputs[0]).add("Mul", "gated", gate)
+    _put_gate(row)
 
 
 def _softplus(rewriter: Rewriter, node: Node) -> None:
     """Case 4 as exporters write it; Softplus alone stays."""
     graph, softened = rewriter.graph, node.outputs[0]
     tanh, channels = graph.only_consumer(softened), rewriter.channels(softened)
-    if tanh is None or not tanh.is_op("Tanh") or channels is None or not rewriter.rejected(node):
+    if tanh is None or not tanh.is_op("Tanh") or channels is None or not rewriter.allows(tanh):
         return
-    if rewriter.allows(tanh) and rewriter.may_divide(node):
-        graph.remove(node)
-        graph.set_input(tanh, 0, node.inputs[0])
-        rewriter.scales.drop(softened)
-        row = Row(rewriter, tanh)
-        _mish_gate(row, channels)
-        _put_gate(row, node)
+    rewriter.need_quotient()
+    graph.remove(node)
+    graph.set_input(tanh, 0, node.inputs[0])
+    rewriter.scales.drop(softened)
+    row = Row(rewriter, tanh)
+    _mish_gate(row, channels)
+    _put_gate(row, node)
 
 
 def _mish_gate(row: Row, channels: int) -> str:
@@ -220,8 +202,7 @@ def _put_gate(row: Row, *more: Node) -> None:
 
 def _softsign(rewriter: Rewriter, node: Node, channels: int) -> None:
     """Case 5."""
-    if not rewriter.may_divide(node):
-        return
+    rewriter.need_quotient()
     row, source = Row(rewriter, node), node.inputs[0]
     row.add("Abs", "size")
     divisor = row.scale("divisor", channels, 1.0, 1.0)
@@ -233,12 +214,10 @@ def _softsign(rewriter: Rewriter, node: Node, channels: int) -> None:
 
 def _elu(rewriter: Rewriter, node: Node, channels: int) -> None:
     """Case 6."""
-    if not rewriter.may_divide(node):
-        return
+    rewriter.need_quotient()
     gain, alpha = operators.exponential_linear(node)
     if not (0 < alpha < math.inf and 0 < gain < math.inf):
-        rewriter.leave(node, "its factors are not positive")
-        return
+        raise Stays("its factors are not positive")
     within = 1 / alpha if node.is_op("Celu") else 1.0
     alpha *= gain
     high = Row(rewriter, node)
@@ -280,7 +259,7 @@ def _gelu(rewriter: Rewriter, node: Node, channels: int) -> None:
     if not operators.is_exact_gelu(node):
         gelu(RULE, rewriter, node, channels)
     elif rewriter.settings.rewrites != "approximate":
-        rewriter.leave(node, ERROR_FUNCTION)
+        raise Stays(ERROR_FUNCTION)
 
 
 def gelu(rule: str, rewriter: Rewriter, node: Node, channels: int) -> None:

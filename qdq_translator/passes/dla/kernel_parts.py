@@ -16,46 +16,34 @@ padding of a sum above 31; a sum that would need a dilation above 32; data of on
 
 from __future__ import annotations
 
-from typing import Union
-
 import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, LARGEST_PADDING, MOST_CHANNELS, NO_KERNEL, Rewriter, Row
+from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, LARGEST_PADDING, MOST_CHANNELS, Rewriter, Row, Stays
 from qdq_translator.targets.dla.checks import BUFFER_BANKS, banks
 
 RULE = "D27"
+OPERATORS, CURED = ("Conv",), ("C2", "C3", "C4", "C7", "C11", "C12")
 _BUFFER = {"C11", "C12"}
 
 
-def apply(rewriter: Rewriter) -> None:
-    rewriter.each("Conv", rewrite=_rewrite, cured=("C2", "C3", "C4", "C7", *_BUFFER))
-
-
-def _rewrite(rewriter: Rewriter, node: Node) -> str:
-    """'', or why it stays."""
-    if (known := rewriter.kernel(node)) is None:
-        return NO_KERNEL
-    weight, window, pads = known
-    if _trim(rewriter, node, window, pads):
-        return _rewrite(rewriter, node)
+def rewrite(rewriter: Rewriter, node: Node) -> None:
+    _trim(rewriter, node, *rewriter.kernel(node)[1:])
+    weight, window, pads = rewriter.kernel(node)
     counts = _counts(rewriter, node, window, pads)
-    if isinstance(counts, str):
-        return counts
     steps = {axis: _step(window, pads, axis, parts) for axis, parts in counts.items()}
     if 0 in steps.values() or weight.dims[0] * np.prod([*counts.values()]) > MOST_CHANNELS:
-        return "its dilation, padding or channels are too many for parts of its kernel"
+        raise Stays("its dilation, padding or channels are too many for parts of its kernel")
     for axis, parts in counts.items():
         node = _divide(rewriter, node, axis, parts, steps[axis])
-    return ""
 
 
-def _trim(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[int]) -> bool:
+def _trim(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[int]) -> None:
     """Case 1, if the node has such rows or columns: it gets a smaller kernel."""
     before, after = rewriter.image(node.inputs[0]), rewriter.image(node.outputs[0])
     if before is None or after is None:
-        return False
+        return
     kept, begins, ends = [], [], []  # type: list[slice], list[int], list[int]
     for size, count, k, s, d, pad in zip(before[2:], after[2:], window.kernel, window.strides, window.dilations, pads):
         used = [i for i in range(k) if any(0 <= o * s + i * d - pad < size for o in range(count))] or [0]
@@ -65,7 +53,7 @@ def _trim(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[i
         ends.append((count - 1) * s + (last - first) * d + 1 - size - begins[-1])
     kernel = [cut.stop - cut.start for cut in kept]
     if kernel == window.kernel or any(end <= -s for end, s in zip(ends, window.strides)):
-        return False
+        return
     cut = (slice(None), slice(None), *kept)
     rewriter.graph.set_input(node, 1, rewriter.weight(node, 1, "", lambda w: w[cut]))
     node.unset("auto_pad")
@@ -73,15 +61,14 @@ def _trim(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[i
     node.set("dilations", [1 if k == 1 else d for k, d in zip(kernel, window.dilations)])
     node.set("pads", [*begins, *(max(0, end) for end in ends)])
     rewriter.note(RULE, [node], [node])
-    return True
 
 
-def _counts(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[int]) -> Union[dict[int, int], str]:
-    """Axis -> parts along it, {} for none; or why there are none."""
+def _counts(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[int]) -> dict[int, int]:
+    """Axis -> parts along it, {} for none."""
     kernel, limits = window.kernel, rewriter.rejected_by(node)
     long = [axis for axis in (0, 1) if kernel[axis] > LARGEST_KERNEL]
     if len(long) > 1:
-        return "its kernel is above 32 along H and W"
+        raise Stays("its kernel is above 32 along H and W")
     if not limits & _BUFFER:
         return {axis: -(-kernel[axis] // LARGEST_KERNEL) for axis in long}
     channels, width = (rewriter.image(node.inputs[0]) or (0, 0, 0, 0))[1::2]
@@ -94,7 +81,9 @@ def _counts(rewriter: Rewriter, node: Node, window: operators.Window, pads: list
     else:
         parts = [b for b in range(2, kernel[0] + 1) if fits(-(-kernel[0] // b), kernel[1])]
         found = {0: min(parts, key=lambda b: -(-kernel[0] // b) * b)} if parts else {}
-    return found or "one row of its input does not fit the buffer, or its sizes are not known"
+    if not found:
+        raise Stays("one row of its input does not fit the buffer, or its sizes are not known")
+    return found
 
 
 def _rest(window: operators.Window, pads: list[int], axis: int, parts: int) -> tuple[int, int, list[int], list[int]]:

@@ -13,48 +13,41 @@ that are not constant.
 
 from __future__ import annotations
 
-from typing import Union
-
 import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla import depth_space
-from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, MOST_CHANNELS, NO_KERNEL, Rewriter, Row
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, MOST_CHANNELS, Rewriter, Row, Stays
 from qdq_translator.passes.editor import Image
 
 RULE = "D24"
+OPERATORS, CURED = ("Conv",), ("C2", "C6", "G2")
 _STRIDE = LARGEST_BLOCK["Conv"]
 _LONGEST = 8192
 """Of an axis (limit G2)."""
 
 
-def apply(rewriter: Rewriter) -> None:
-    rewriter.each("Conv", rewrite=_rewrite, cured=("C2", "C6", "G2"))
-
-
-def _rewrite(rewriter: Rewriter, node: Node) -> str:
-    """'', or why it stays."""
-    known = rewriter.kernel(node)
-    if known is None:
-        return NO_KERNEL
-    _, window, pads = known
-    found = _sizes(rewriter, node, window, pads)
-    if not isinstance(found, str):
-        return _blocks(rewriter, node, window, pads, found)
-    beyond = max(window.strides) > _STRIDE or "G2" in rewriter.rejected_by(node)
-    return found if beyond else ""  # rule D27 divides a long kernel
+def rewrite(rewriter: Rewriter, node: Node) -> None:
+    _, window, pads = rewriter.kernel(node)
+    try:
+        blocks = _sizes(rewriter, node, window, pads)
+    except Stays:
+        if max(window.strides) > _STRIDE or "G2" in rewriter.rejected_by(node):
+            raise
+        return  # rule D27 divides a long kernel
+    _blocks(rewriter, node, window, pads, blocks)
 
 
 def _is_series(window: operators.Window, pads: list[int], image: Image) -> bool:
     return (image[3], window.kernel[1], window.strides[1], pads[1], pads[3]) == (1, 1, 1, 0, 0)
 
 
-def _sizes(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[int]) -> Union[list[int], str]:
-    """Of the blocks of cases 1 and 2, or why there are none."""
-    image = rewriter.image(node.inputs[0])
-    if image is None or any(d > 1 and k > 1 for d, k in zip(window.dilations, window.kernel)):
-        return "its sizes are not known, or it is dilated"
+def _sizes(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[int]) -> list[int]:
+    """Of the blocks of cases 1 and 2."""
+    image = rewriter.sized(node.inputs[0])
+    if any(d > 1 and k > 1 for d, k in zip(window.dilations, window.kernel)):
+        raise Stays("it is dilated")
     series = _is_series(window, pads, image)
     blocks: list[int] = []
     for size, k, s, pad in zip(image[2:], window.kernel, window.strides, pads):
@@ -66,17 +59,15 @@ def _sizes(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[
         )
         blocks.append(next(fits, 0))
         if not blocks[-1]:
-            return f"no divisor of stride {s} makes blocks that the DLA's limits allow"
+            raise Stays(f"no divisor of stride {s} makes blocks that the DLA's limits allow")
     if not series and (operators.groups(node) != 1 or image[1] * blocks[0] * blocks[1] > MOST_CHANNELS):
-        return f"it has groups, or its blocks have more than {MOST_CHANNELS} values"
+        raise Stays(f"it has groups, or its blocks have more than {MOST_CHANNELS} values")
     return blocks
 
 
-def _blocks(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[int], blocks: list[int]) -> str:
+def _blocks(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[int], blocks: list[int]) -> None:
     """Cases 1 and 2."""
-    before, after = rewriter.image(node.inputs[0]), rewriter.image(node.outputs[0])
-    if before is None or after is None:
-        return "its sizes are not known"
+    before, after = rewriter.sized(node.inputs[0]), rewriter.sized(node.outputs[0])
     series = _is_series(window, pads, before)
     front = [-pads[axis] % b for axis, b in enumerate(blocks)]
     kernel = taps = [-(-(k + z) // b) for k, z, b in zip(window.kernel, front, blocks)]
@@ -85,7 +76,7 @@ def _blocks(rewriter: Rewriter, node: Node, window: operators.Window, pads: list
     strides = [s // b for s, b in zip(window.strides, blocks)]
     end = [(n - 1) * s + k - size - b for n, s, k, size, b in zip(after[2:], strides, kernel, rows, begin)]
     if any(more <= -stride for more, stride in zip(end, strides)):
-        return "its windows end before the last block"
+        raise Stays("its windows end before the last block")
     channels, (bh, bw), dtype = before[1], blocks, rewriter.dtype(node.inputs[0])
     grow = [(0, 0), (0, 0), *((z, n * b - k - z) for z, n, b, k in zip(front, kernel, blocks, window.kernel))]
 
@@ -110,4 +101,3 @@ def _blocks(rewriter: Rewriter, node: Node, window: operators.Window, pads: list
     row.add("Conv", "output", *inputs, pads=[*begin, *(max(0, more) for more in end)], **attributes)
     row.put(RULE)
     rewriter.same_scale(RULE, made, node.inputs[0], row.nodes[0])
-    return ""

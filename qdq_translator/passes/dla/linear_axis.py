@@ -27,7 +27,7 @@ computed; operators that change nothing; a Concat of constants.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Union
+from typing import Callable, Dict, Optional
 
 import numpy as np
 
@@ -36,41 +36,32 @@ from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla import axis_forms
 from qdq_translator.passes.dla.axis_forms import Matrices, taken
 from qdq_translator.passes.dla.chains import effect
-from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter, Row
+from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter, Row, Stays
 from qdq_translator.passes.editor import Image
 
 RULE = "D23"
 
 
 def apply(rewriter: Rewriter) -> None:
-    for node in rewriter.nodes(*_MATRICES):
-        if rewriter.dtype(node.outputs[0]) is not None and rewriter.rejected(node):
-            why = _rewrite(rewriter, node)
-            if why:
-                rewriter.leave(node, why)
-    for node in rewriter.nodes("Concat"):
-        if "K1" in rewriter.rejected_by(node) and not _parts(rewriter, node):
-            _joined(rewriter, node)
+    rewriter.each(*_MATRICES, rewrite=_rewrite)
+    rewriter.each("Concat", rewrite=_concat, cured=("K1",))
 
 
-def _rewrite(rewriter: Rewriter, node: Node) -> str:
-    """'', or why it stays."""
-    before, after = rewriter.image(node.inputs[0]), rewriter.image(node.outputs[0])
-    if before is None or after is None or rewriter.graph.is_constant(node.inputs[0]):
-        return "its tensors do not have four dimensions of known sizes"
+def _rewrite(rewriter: Rewriter, node: Node) -> None:
+    why = "its tensors do not have four dimensions of known sizes"
+    before, after = rewriter.sized(node.inputs[0], why), rewriter.sized(node.outputs[0], why)
     if max(*before[1:], *after[1:]) > MOST_CHANNELS:
-        return f"it has more than {MOST_CHANNELS} values along an axis"
+        raise Stays(f"it has more than {MOST_CHANNELS} values along an axis")
     for sizes in zip(before[1:], after[1:]):
         rewriter.afford(node.name, *sizes)
-    found = _MATRICES[node.op_type](rewriter, node)
-    return found if isinstance(found, str) else _replace(rewriter, node, node.inputs[0], before, found)
+    _replace(rewriter, node, node.inputs[0], before, _MATRICES[node.op_type](rewriter, node))
 
 
-def _replace(rewriter: Rewriter, node: Node, source: str, image: Image, matrices: Matrices) -> str:
+def _replace(rewriter: Rewriter, node: Node, source: str, image: Image, matrices: Matrices) -> None:
     target = node.outputs[0]
     made = axis_forms.layers(rewriter, Node(node.op_type, [source], node.outputs, node.name), image, matrices)
     if not made:
-        return "it changes nothing, and rule F7 leaves it"
+        raise Stays("it changes nothing, and rule F7 leaves it")
     rewriter.replace(RULE, node, made)
     sums = [np.abs(matrix).sum(1).max(initial=0) for matrix, _ in matrices.values()]
     larger = max(sums) > 1.001 or any(bias is not None for _, bias in matrices.values())
@@ -85,35 +76,40 @@ def _replace(rewriter: Rewriter, node: Node, source: str, image: Image, matrices
             rewriter.derive(RULE, name, target, layer, note="scale of the result, which holds its values")
         elif not last:
             rewriter.derive(RULE, name, layer.inputs[0], layer, needs=[target], note="nothing in it is larger")
-    return ""
 
 
-def _parts(rewriter: Rewriter, node: Node) -> bool:
-    """Case 4 for parts of one tensor."""
+def _concat(rewriter: Rewriter, node: Node) -> None:
+    """Case 4."""
+    parts = _parts(rewriter, node)
+    if parts is None:
+        _joined(rewriter, node)
+    else:
+        _replace(rewriter, node, *parts)
+
+
+def _parts(rewriter: Rewriter, node: Node) -> Optional[tuple[str, Image, Matrices]]:
+    """Of parts of one tensor: the tensor, its shape and what the Concat makes of it."""
     graph, scales, image = rewriter.graph, rewriter.scales, rewriter.image(node.outputs[0])
     makers = [graph.producer.get(name) for name in node.inputs]
     cuts = [[maker] if maker is not None and maker.is_op("Slice", "Gather") else [] for maker in makers]
-    sources = {cut[0].inputs[0] if cut else name for cut, name in zip(cuts, node.inputs)}
-    source = sources.pop()
+    source, *others = {cut[0].inputs[0] if cut else name for cut, name in zip(cuts, node.inputs)}
     before = rewriter.image(source)
     held = {scales.value(name) for name in (source, *node.inputs, node.outputs[0])} - {None}
-    if sources or before is None or image is None or max(*before[1:], *image[1:]) > MOST_CHANNELS or len(held) > 1:
-        return False
-    found = [effect(rewriter, cut, source) for cut in cuts]
-    known = [pair for pair in found if pair is not None]
-    if len(known) < len(found):
-        return False
+    if others or before is None or image is None or max(*before[1:], *image[1:]) > MOST_CHANNELS or len(held) > 1:
+        return None
+    known = [pair for pair in (effect(rewriter, cut, source) for cut in cuts) if pair is not None]
+    if len(known) < len(cuts):
+        return None
     moved = np.concatenate([pair[1] for pair in known], operators.axis(node, graph.opset()))
-    matrices = axis_forms.selection(known[0][0], moved)
-    return matrices is not None and not _replace(rewriter, node, source, before, matrices)
+    matrices = None if np.array_equal(known[0][0], moved) else axis_forms.selection(known[0][0], moved)
+    return None if matrices is None else (source, before, matrices)
 
 
 def _joined(rewriter: Rewriter, node: Node) -> None:
     """Case 4 for parts of several tensors."""
     graph, axis = rewriter.graph, operators.axis(node, rewriter.graph.opset())
     if rewriter.rank(node.outputs[0]) != 4 or axis in (0, -4) or any(map(graph.is_constant, node.inputs)):
-        rewriter.leave(node, "it does not join rows or columns of activations with four dimensions")
-        return
+        raise Stays("it does not join rows or columns of activations with four dimensions")
     row, order = Row(rewriter, node), [0, 2, 1, 3] if axis in (2, -2) else [0, 3, 2, 1]
     parts = []
     for number, name in enumerate(node.inputs):
@@ -128,15 +124,15 @@ def _joined(rewriter: Rewriter, node: Node) -> None:
 # ---------------------------------------------------------------- matrices
 
 
-def _pad(rewriter: Rewriter, node: Node) -> Union[Matrices, str]:
+def _pad(rewriter: Rewriter, node: Node) -> Matrices:
     constant, mode = rewriter.graph.array, operators.mode(node)
     pads, value = operators.integers(node, "pads", 1, constant), operators.pad_value(node, constant)
     if pads is None or value is None or node.input(3) or len(pads) != 8:
-        return "its padding is computed, or names axes"
+        raise Stays("its padding is computed, or names axes")
     if pads[0] or pads[4]:
-        return "it pads the batch"
+        raise Stays("it pads the batch")
     matrices: Matrices = {}
-    for axis, size in enumerate((rewriter.image(node.inputs[0]) or ())[1:], 1):
+    for axis, size in enumerate(rewriter.sized(node.inputs[0])[1:], 1):
         begin, end = pads[axis], pads[axis + 4]
         width = (max(begin, 0), max(end, 0))
         if mode == "constant":
@@ -149,29 +145,27 @@ def _pad(rewriter: Rewriter, node: Node) -> Union[Matrices, str]:
     return matrices
 
 
-def _repeat(rewriter: Rewriter, node: Node) -> Union[Matrices, str]:
+def _repeat(rewriter: Rewriter, node: Node) -> Matrices:
     """Of Expand and Tile: all values one after the other."""
-    before, after = rewriter.image(node.inputs[0]), rewriter.image(node.outputs[0])
+    before, after = rewriter.sized(node.inputs[0]), rewriter.sized(node.outputs[0])
     times = rewriter.graph.array(node.inputs[1]) if node.is_op("Tile") else None
-    assert before is not None and after is not None
     if before[0] != after[0] and (times is None or times[0] != 1):
-        return "it repeats the batch"
+        raise Stays("it repeats the batch")
     ends = enumerate(zip(before[1:], after[1:]), 1)
     return {axis: (taken(np.arange(made) % size, size), None) for axis, (size, made) in ends}
 
 
-def _cumsum(rewriter: Rewriter, node: Node) -> Union[Matrices, str]:
-    given, image = rewriter.graph.array(node.inputs[1]), rewriter.image(node.inputs[0])
+def _cumsum(rewriter: Rewriter, node: Node) -> Matrices:
+    given, image = rewriter.graph.array(node.inputs[1]), rewriter.sized(node.inputs[0])
     axes = None if given is None else operators.non_negative([int(given.reshape(-1)[0])], 4)
-    assert image is not None
     if axes is None or axes == [0]:
-        return "its axis is computed, or the batch"
+        raise Stays("its axis is computed, or the batch")
     size = int(image[axes[0]] or 0)
     matrix = np.tri(size, k=-1 if node.get("exclusive", 0) else 0)
     return {axes[0]: (matrix.T if node.get("reverse", 0) else matrix, None)}
 
 
-_MATRICES: Dict[str, Callable[[Rewriter, Node], Union[Matrices, str]]] = {
+_MATRICES: Dict[str, Callable[[Rewriter, Node], Matrices]] = {
     "Resize": axis_forms.resized,
     "Pad": _pad,
     "Expand": _repeat,

@@ -7,7 +7,7 @@ from typing import Dict, List, Optional, Tuple
 import numpy as np
 
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import Rewriter, Row
+from qdq_translator.passes.dla.rewriter import Rewriter, Row, Stays
 
 _OPPOSITE = {"Greater": "", "Less": "", "Equal": "", "GreaterOrEqual": "Less", "LessOrEqual": "Greater"}
 """Comparison -> the one that the DLA has for its opposite; '' for those that it has."""
@@ -23,8 +23,7 @@ def compared(rewriter: Rewriter, rule: str, node: Node) -> None:
     if maker is not None and inverse:
         maker = graph.producer.get(maker.inputs[0])
     if maker is None or maker.op_type not in _OPPOSITE:
-        rewriter.leave(node, "its condition is computed")
-        return
+        raise Stays("its condition is computed")
     op = _OPPOSITE[maker.op_type] or maker.op_type
     inverse ^= op != maker.op_type
     x, y = maker.inputs
@@ -38,8 +37,7 @@ def compared(rewriter: Rewriter, rule: str, node: Node) -> None:
         elif values is None and rewriter.types.shape(name) == shape:
             parts.append((op, y, taken, name, 0.0))
         else:
-            rewriter.leave(node, "one of its branches is broadcast, or no finite number")
-            return
+            raise Stays("one of its branches is broadcast, or no finite number")
     _masked(rewriter, rule, node, x, parts)
 
 
@@ -65,8 +63,7 @@ def _masked(rewriter: Rewriter, rule: str, node: Node, x: str, parts: List[_Part
     fits = all(rewriter.graph.is_constant(y) or shapes(y) == shapes(x) for _, y, *_ in parts)
     parts = [part for part in parts if part[3] is not None or part[4]]
     if channels is None or any(asked) or not fits or shapes(x) != shapes(target) or not parts:
-        rewriter.leave(node, "the DLA compares tensors of one shape in INT8 only, from TensorRT 8.6.12 on")
-        return
+        raise Stays("the DLA compares tensors of one shape in INT8 only, from TensorRT 8.6.12 on")
     row = Row(rewriter, node)
     masks: Dict[Tuple[str, str], str] = {}
     ranges: Dict[str, float] = {}

@@ -22,11 +22,11 @@ one's output has a scale of its own; cases 4 and 5 over the batch, over channels
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional, Sequence, Tuple
+from typing import Optional, Tuple
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import Rewriter, Row
+from qdq_translator.passes.dla.rewriter import NO_SIZES, Rewriter, Row, Stays
 from qdq_translator.passes.dla.spatial_mean import WINDOW, factors, reduced
 
 RULE = "D15"
@@ -56,43 +56,33 @@ class _Pool:
 def apply(rewriter: Rewriter) -> None:
     made: dict[str, list[tuple[_Pool, str]]] = {}
     for node in rewriter.nodes("MaxPool", "GlobalMaxPool"):
-        pool = _read(rewriter, node)
-        if rewriter.rejected_by(node) & {"P2", "P3", "O5"}:
-            if pool is None:
-                continue
-            _rewrite(rewriter, node, pool, made.get(node.inputs[0], []))
-        if pool is not None:
-            made.setdefault(node.inputs[0], []).append((pool, node.outputs[0]))
-    for node in rewriter.nodes("ReduceMax", "ReduceMin"):
-        if rewriter.is_float(node.inputs[0]) and rewriter.rejected(node):
-            _reduction(rewriter, node)
+        rewriter.attempt(_rewrite, node, made.setdefault(node.inputs[0], []))
+    rewriter.each("ReduceMax", "ReduceMin", rewrite=_reduction)
 
 
-def _read(rewriter: Rewriter, node: Node) -> Optional[_Pool]:
-    """None, with the reason noted, if no rewrite could be equal."""
-    image, out = rewriter.image(node.inputs[0]), rewriter.image(node.outputs[0])
-    if image is None or out is None:
-        rewriter.leave(node, "its sizes are not known")
-        return None
+def _read(rewriter: Rewriter, node: Node) -> _Pool:
+    image, _ = rewriter.sized(node.inputs[0]), rewriter.sized(node.outputs[0])
     if node.is_op("GlobalMaxPool"):
         return _whole(image[2:])
     pads = rewriter.pads(node)
     window = operators.window(node)
     if pads is None or window is None or len(node.outputs) > 1 or window.dilated:
-        rewriter.leave(node, "it has an output of indices, is dilated, or its padding is not known")
-        return None
+        raise Stays("it has an output of indices, is dilated, or its padding is not known")
     (one, two), strides = window.kernel, window.strides
     padded = [size + pads[axis] + pads[axis + 2] - window.kernel[axis] for axis, size in enumerate(image[2:])]
     if window.rounds_up and any(rest % stride for rest, stride in zip(padded, strides)):
-        rewriter.leave(node, "it rounds sizes up")
-        return None
+        raise Stays("it rounds sizes up")
     return _Pool((one, two), (strides[0], strides[1]), (pads[0], pads[1]), (pads[2], pads[3]))
 
 
-def _rewrite(rewriter: Rewriter, node: Node, pool: _Pool, made: Sequence[tuple[_Pool, str]]) -> None:
-    source, row, rest = node.inputs[0], Row(rewriter, node), pool
-    for smaller, tensor in sorted(made, key=lambda row: row[0].kernel, reverse=True):
-        left = pool.beyond(smaller)
+def _rewrite(rewriter: Rewriter, node: Node, made: list[tuple[_Pool, str]]) -> None:
+    """Cases 1 to 3. made: pools of the same tensor and their outputs, to which this one is added."""
+    source, row, rest = node.inputs[0], Row(rewriter, node), _read(rewriter, node)
+    made.append((rest, node.outputs[0]))
+    if not rewriter.rejected_by(node) & {"P2", "P3", "O5"}:
+        return
+    for smaller, tensor in sorted(made[:-1], key=lambda row: row[0].kernel, reverse=True):
+        left = rest.beyond(smaller)
         if left is not None and rewriter.scales.value(tensor) in (None, rewriter.scales.value(source)):
             row.current, rest = tensor, left
             break
@@ -114,15 +104,11 @@ def _whole(window: Two) -> _Pool:
 
 def _reduction(rewriter: Rewriter, node: Node) -> None:
     """Cases 4 and 5."""
-    image, shape = rewriter.image(node.inputs[0]), rewriter.types.shape(node.outputs[0])
+    image, shape = rewriter.sized(node.inputs[0], NO_SIZES), rewriter.types.shape(node.outputs[0]) or ()
     axes, kept = reduced(rewriter, node), operators.keeps_dimensions(node)
-    if image is None or shape is None:
-        rewriter.leave(node, "its input does not have four dimensions with known channels, H and W")
-        return
     over_channels = axes == {1} and kept
     if not axes or not (over_channels or axes <= {2, 3}):
-        rewriter.leave(node, "it reduces other axes than H and W, or than the channels alone with keepdims")
-        return
+        raise Stays("it reduces other axes than H and W, or than the channels alone with keepdims")
     row, order = Row(rewriter, node), [0, 2, 1, 3]
     if node.is_op("ReduceMin"):
         row.scale("negative", image[1], -1.0)

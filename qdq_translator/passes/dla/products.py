@@ -24,34 +24,30 @@ import numpy as np
 
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla import masks
-from qdq_translator.passes.dla.rewriter import NO_ROOT, Rewriter, Row
+from qdq_translator.passes.dla.rewriter import NO_ROOT, Rewriter, Row, Stays
 
 RULE = "D19"
+OPERATORS = ("Pow", "Reciprocal", "Sqrt", "Where", "ThresholdedRelu", "Sign", "Shrink")
 
 
-def apply(rewriter: Rewriter) -> None:
-    for node in rewriter.nodes("Pow", "Reciprocal", "Sqrt", "Where", "ThresholdedRelu", "Sign", "Shrink"):
-        target = node.outputs[0]
-        if rewriter.dtype(target) is None or not rewriter.rejected(node):
-            continue
-        rank = rewriter.types.rank(target)
-        if rank is None or rank > 4:
-            rewriter.leave(node, "it has more than four dimensions")
-        elif node.is_op("Where"):
-            _where(rewriter, node)
-        elif node.is_op("Sqrt"):
-            _root(rewriter, node, rank)
-        elif node.is_op("ThresholdedRelu", "Sign", "Shrink"):
-            masks.steps(rewriter, RULE, node)
-        else:
-            _power(rewriter, node)
+def rewrite(rewriter: Rewriter, node: Node) -> None:
+    rank = rewriter.types.rank(node.outputs[0])
+    if rank is None or rank > 4:
+        raise Stays("it has more than four dimensions")
+    if node.is_op("Where"):
+        _where(rewriter, node)
+    elif node.is_op("Sqrt"):
+        _root(rewriter, node, rank)
+    elif node.is_op("ThresholdedRelu", "Sign", "Shrink"):
+        masks.steps(rewriter, RULE, node)
+    else:
+        _power(rewriter, node)
 
 
 def _root(rewriter: Rewriter, node: Node, rank: int) -> None:
     """Case 5."""
     if not rewriter.has_power():
-        rewriter.leave(node, NO_ROOT)
-        return
+        raise Stays(NO_ROOT)
     half = rewriter.constant(f"{node.name}.half", np.full((1,) * rank, 0.5, rewriter.dtype(node.inputs[0])))
     rewriter.replace(RULE, node, [Node("Pow", [node.inputs[0], half], node.outputs, node.name)])
 
@@ -62,19 +58,17 @@ def _power(rewriter: Rewriter, node: Node) -> None:
     exponent = rewriter.graph.scalar(node.inputs[1]) if node.is_op("Pow") else -1.0
     same_shape = rewriter.types.shape(source) == rewriter.types.shape(target)
     if exponent is None or not same_shape or rewriter.graph.is_constant(source):
-        rewriter.leave(node, "its exponent is not one constant number")
-        return
+        raise Stays("its exponent is not one constant number")
     row, own = Row(rewriter, node), rewriter.scales.value(source)
     if exponent == -1:
-        if rewriter.may_divide(node):
-            one = rewriter.constant(
-                f"{node.name}.one", np.ones((1,) * (rewriter.rank(source) or 0), rewriter.dtype(source))
-            )
-            rewriter.replace(RULE, node, [Node("Div", [one, source], [target], node.name)])
+        rewriter.need_quotient()
+        one = rewriter.constant(
+            f"{node.name}.one", np.ones((1,) * (rewriter.rank(source) or 0), rewriter.dtype(source))
+        )
+        rewriter.replace(RULE, node, [Node("Div", [one, source], [target], node.name)])
         return
     if exponent not in (2, 3, 4):
-        rewriter.leave(node, f"the DLA has no power of {exponent:g}")
-        return
+        raise Stays(f"the DLA has no power of {exponent:g}")
     square = row.add("Mul", "square", source)
     if exponent > 2:
         row.add("Mul", "product", source if exponent == 3 else square)
@@ -94,11 +88,9 @@ def _where(rewriter: Rewriter, node: Node) -> None:
     branches = [rewriter.graph.array(name) for name in node.inputs[1:]]
     own = [None if branch is not None else rewriter.types.shape(n) for n, branch in zip(node.inputs[1:], branches)]
     if any(values is None and size != shape for values, size in zip(branches, own)):
-        rewriter.leave(node, "one of its branches is broadcast")
-        return
+        raise Stays("one of its branches is broadcast")
     if any(values is not None and not np.isfinite(values).all() for values in branches):
-        rewriter.leave(node, "its constant is not finite")
-        return
+        raise Stays("its constant is not finite")
     constants = [values.shape for values in branches if values is not None]
     rewriter.afford(node.name, *np.broadcast_shapes(condition.shape, *constants))
     row, rank = Row(rewriter, node), len(shape or ())

@@ -20,26 +20,22 @@ from typing import Any
 import numpy as np
 
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.dla.rewriter import Rewriter, Stays
 from qdq_translator.targets.precision import RECURRENT
 
 RULE = "D28"
+OPERATORS = RECURRENT
 _MOST_STEPS = 16
 _WAYS = {"forward": [1], "reverse": [-1], "bidirectional": [1, -1]}
 _ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 
 
-def apply(rewriter: Rewriter) -> None:
-    rewriter.each(*RECURRENT, rewrite=_rewrite)
-
-
-def _rewrite(rewriter: Rewriter, node: Node) -> str:
-    """'', or why it stays."""
+def rewrite(rewriter: Rewriter, node: Node) -> None:
     shape, array = rewriter.types.shape(node.inputs[0]), rewriter.graph.array
     ways = _WAYS.get(node.get("direction", "forward"), [])
     steps = None if shape is None or len(shape) != 3 or node.get("layout", 0) else shape[0]
     if not isinstance(steps, int) or not steps * len(ways) or rewriter.dtype(node.inputs[0]) is None:
-        return "its number of steps is not known, or the batch is its first axis"
+        raise Stays("its number of steps is not known, or the batch is its first axis")
     weights, states = ([array(name) for name in names if name] for names in (node.inputs[1:4], node.inputs[5:7]))
     known, count = [values for values in weights if values is not None], steps * len(ways)
     other = node.get("activations", []) not in ([], _ACTIVATIONS[node.op_type] * len(ways))
@@ -51,12 +47,11 @@ def _rewrite(rewriter: Rewriter, node: Node) -> str:
         "its initial state is a constant other than 0": any(one is not None and one.any() for one in states),
     }
     if any(reasons.values()):
-        return next(why for why, found in reasons.items() if found)
+        raise Stays(next(why for why, found in reasons.items() if found))
     nodes = _Unrolled(rewriter, node, ways, known).write(steps)
     computed = [made.outputs[0] for made in nodes if not made.is_op("Reshape", "Transpose", "Slice")]
     rewriter.replace(RULE, node, nodes)
     rewriter.network.withhold(*computed, why="the steps of a recurrent layer run in FP16 (rule D28)")
-    return ""
 
 
 class _Unrolled:

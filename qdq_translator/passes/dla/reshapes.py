@@ -24,7 +24,7 @@ import numpy as np
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.types import Dim
-from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.dla.rewriter import Rewriter, Stays
 
 RULE = "D6"
 
@@ -43,18 +43,17 @@ def target_sizes(before: Optional[tuple[Dim, ...]], after: Optional[tuple[Dim, .
 
 
 def apply(rewriter: Rewriter) -> None:
-    for node in rewriter.nodes("Flatten", "Squeeze", "Unsqueeze"):
-        source, target = node.inputs[0], node.outputs[0]
-        if rewriter.dtype(source) is None or not rewriter.rejected(node) or rewriter.graph.is_constant(source):
-            continue
-        sizes = target_sizes(rewriter.types.shape(source), rewriter.types.shape(target))
-        if sizes is None:
-            rewriter.leave(node, "the sizes of its output are not known")
-            continue
-        rewriter.replace(RULE, node, [rewriter.reshape(source, target, sizes, node.name)])
-    for node in rewriter.nodes(*operators.ELEMENTWISE):
-        if "E2" in rewriter.rejected_by(node):
-            _between(rewriter, node)
+    rewriter.each("Flatten", "Squeeze", "Unsqueeze", rewrite=_rewrite)
+    rewriter.each(*operators.ELEMENTWISE, rewrite=_between, cured=("E2",))
+
+
+def _rewrite(rewriter: Rewriter, node: Node) -> None:
+    """Case 1."""
+    source, target = node.inputs[0], node.outputs[0]
+    sizes = target_sizes(rewriter.types.shape(source), rewriter.types.shape(target))
+    if sizes is None:
+        raise Stays("the sizes of its output are not known")
+    rewriter.replace(RULE, node, [rewriter.reshape(source, target, sizes, node.name)])
 
 
 def _between(rewriter: Rewriter, node: Node) -> None:

@@ -32,11 +32,16 @@ _DIV_SINCE = (8, 6, 12)
 NO_KERNEL = "its weight is not constant, it is not two-dimensional, or its padding is not known"
 NO_ROOT = "the DLA has no root (limit O3; --assume pow)"
 NO_SQUARES = "a square in INT8 would lose small values"
+NO_SIZES = "its input does not have four dimensions with known channels, H and W"
 NO_IMAGE = "its input does not have four dimensions with a known number of channels"
 
 
+class Stays(Exception):
+    """Raised by a rule that leaves a node as it is: why."""
+
+
 class Rewriter(editor.Editor):
-    """One rewriting of one graph. Rules ask `rejected`, edit through `replace`, and say why not with `leave`."""
+    """One rewriting of one graph. Rules ask `rejected`, edit through `replace`, and raise `Stays` where they do not apply."""
 
     def __init__(self, network: Network, settings: Settings, generation: str) -> None:
         """generation: of the DLA whose limits decide, 'orin' or 'xavier'."""
@@ -76,12 +81,26 @@ class Rewriter(editor.Editor):
         except Unknown:
             return None
 
-    def kernel(self, node: Node) -> Optional[tuple[Initializer, operators.Window, list[int]]]:
-        """Constant weight, window and ONNX pads of a two-dimensional Conv; None if one of them is not known."""
+    def sized(self, tensor: str, why: str = "its sizes are not known") -> editor.Image:
+        """(N, C, H, W) as of `image`. Raises Stays."""
+        image = self.image(tensor)
+        if image is None:
+            raise Stays(why)
+        return image
+
+    def width(self, tensor: str) -> int:
+        """C as of `channels`. Raises Stays."""
+        channels = self.channels(tensor)
+        if channels is None:
+            raise Stays(NO_IMAGE)
+        return channels
+
+    def kernel(self, node: Node) -> tuple[Initializer, operators.Window, list[int]]:
+        """Constant weight, window and ONNX pads of a two-dimensional Conv. Raises Stays if one of them is not known."""
         weight, pads = self.graph.initializers.get(node.input(1)), self.pads(node)
         window = operators.window(node, None if weight is None else weight.dims)
         if weight is None or window is None or pads is None or len(weight.dims) != 4 or len(pads) != 4:
-            return None
+            raise Stays(NO_KERNEL)
         return weight, window, pads
 
     def _layer(self, node: Node) -> Layer:
@@ -89,25 +108,31 @@ class Rewriter(editor.Editor):
         hardware = self.settings.hardware
         return Layer(node, context, hardware.tensorrt, assumed=hardware.assumed)
 
-    def may_divide(self, node: Node) -> bool:
-        """False, with the reason noted, if the DLA has no Div (limit O5)."""
-        if self.settings.hardware.tensorrt >= _DIV_SINCE:
-            return True
-        self.leave(node, "it needs a quotient, which the DLA supports from TensorRT 8.6.12")
-        return False
+    def need_quotient(self) -> None:
+        """Raises Stays if the DLA has no Div (limit O5)."""
+        if self.settings.hardware.tensorrt < _DIV_SINCE:
+            raise Stays("it needs a quotient, which the DLA supports from TensorRT 8.6.12")
 
     def has_power(self) -> bool:
         """Whether Pow with a constant exponent is assumed to run on the DLA (limit O3)."""
         return has_power(self.settings.hardware.tensorrt, self.settings.hardware.assumed)
 
-    def each(self, *op_types: str, rewrite: Callable[[Rewriter, Node], str], cured: Sequence[str] = ()) -> None:
-        """Calls `rewrite` for every node of these operators that a limit (one of `cured`, if it names any) sends to the GPU, and notes
-        the reason that it returns; '' if it rewrote the node."""
+    def each(self, *op_types: str, rewrite: Callable[..., Optional[str]], cured: Sequence[str] = ()) -> None:
+        """`attempt` for every float node of these operators that a limit (one of `cured`, if it names any) sends to the GPU."""
         for node in self.nodes(*op_types):
-            if any(not cured or limit in cured for limit in self.rejected_by(node)):
-                why = rewrite(self, node)
-                if why:
-                    self.leave(node, why)
+            other = self.types.elem_type(node.outputs[0]) and self.dtype(node.outputs[0]) is None
+            if not other and any(not cured or limit in cured for limit in self.rejected_by(node)):
+                self.attempt(rewrite, node)
+
+    def attempt(self, rewrite: Callable[..., Optional[str]], node: Node, *more: Any) -> bool:
+        """Whether `rewrite`, called with the node and `more`, rewrites it; else the reason that it raises or returns is noted."""
+        try:
+            why = rewrite(self, node, *more)
+        except Stays as stays:
+            why = str(stays)
+        if why:
+            self.leave(node, why)
+        return not why
 
     def leave(self, node: Node, why: str) -> None:
         """Notes why a rejected node was not rewritten."""

@@ -28,7 +28,15 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, MOST_CHANNELS, Rewriter, Row
+from qdq_translator.passes.dla.rewriter import (
+    LARGEST_BLOCK,
+    LARGEST_KERNEL,
+    MOST_CHANNELS,
+    NO_SIZES,
+    Rewriter,
+    Row,
+    Stays,
+)
 from qdq_translator.passes.editor import Image
 from qdq_translator.targets.cost.model import Surface, Work
 
@@ -78,66 +86,61 @@ def apply(rewriter: Rewriter) -> None:
         limits = rewriter.rejected_by(node)
         own = not limits and node.is_op("AveragePool")
         if _loses(rewriter, node) if own else limits and (not node.is_op("AveragePool") or "P2" in limits):
-            why = _rewrite(rewriter, node)
-            if why and limits:
-                rewriter.leave(node, why)
+            rewriter.attempt(_rewrite, node)
 
 
-def _rewrite(rewriter: Rewriter, node: Node) -> str:
-    """'', or why it stays."""
-    image, dtype = rewriter.image(node.inputs[0]), rewriter.dtype(node.inputs[0])
-    if image is None or dtype is None:
-        return "its input does not have four dimensions with known channels, H and W"
+def _rewrite(rewriter: Rewriter, node: Node) -> None:
+    image = rewriter.sized(node.inputs[0], NO_SIZES)
     if image[1] > MOST_CHANNELS:
-        return f"it has more than {MOST_CHANNELS} channels"
-    if node.is_op("AveragePool"):
-        return _window(rewriter, node, image)
+        raise Stays(f"it has more than {MOST_CHANNELS} channels")
     axes = {2, 3} if node.is_op("GlobalAveragePool") else reduced(rewriter, node)
-    if axes == {1} and operators.keeps_dimensions(node):
-        _over_channels(rewriter, node, image[1], dtype)
-        return ""
-    if not axes or not axes <= {2, 3}:
-        return "it does not reduce H and W only"
-    sizes = [image[axis] if axis in axes else 1 for axis in (2, 3)]
-    return _in_a_row(rewriter, node, [steps(size) for size in sizes], image[1], math.prod(sizes))
+    if node.is_op("AveragePool"):
+        _window(rewriter, node, image)
+    elif axes == {1} and operators.keeps_dimensions(node):
+        _over_channels(rewriter, node, image[1])
+    elif not axes or not axes <= {2, 3}:
+        raise Stays("it does not reduce H and W only")
+    else:
+        sizes = [image[axis] if axis in axes else 1 for axis in (2, 3)]
+        _in_a_row(rewriter, node, [steps(size) for size in sizes], image[1], math.prod(sizes))
 
 
-def _window(rewriter: Rewriter, node: Node, image: Image) -> str:
-    """Cases 5 and 6; '', or why it stays."""
+def _window(rewriter: Rewriter, node: Node, image: Image) -> None:
+    """Cases 5 and 6."""
     window, pads = operators.window(node), rewriter.pads(node)
     if window is None or pads is None:
-        return "its sizes are not known"
+        raise Stays("its sizes are not known")
     kernel, strides = window.kernel, window.strides
     padded, inside = any(pads), [size % k == 0 for size, k in zip(image[2:], kernel)] == [True, True]
     if window.dilated:
-        return "its windows are dilated"
+        raise Stays("its windows are dilated")
     if padded and not operators.counts_padding(node):
-        return "its padding does not count in its averages"
+        raise Stays("its padding does not count in its averages")
     if window.rounds_up and not (inside and kernel == strides and not padded):
-        return "it rounds sizes up"
+        raise Stays("it rounds sizes up")
     if not padded and tuple(kernel) == image[2:]:
-        return _in_a_row(rewriter, node, [steps(size) for size in kernel], image[1], math.prod(kernel))
+        _in_a_row(rewriter, node, [steps(size) for size in kernel], image[1], math.prod(kernel))
+        return
     if max(kernel) <= LARGEST_KERNEL and max(strides) <= LARGEST_BLOCK["Conv"]:
         row = Row(rewriter, node)
         _conv(row, "mean", kernel, 1 / math.prod(kernel), image[1], pads=pads, strides=strides)
         row.put(RULE)
-        return ""
+        return
     parts = [factors(size) for size in kernel]
     if padded or kernel != strides or parts[0] is None or parts[1] is None:
-        return "it has windows or strides that no Conv of the DLA has"
-    return _in_a_row(
-        rewriter, node, [[(k, 0) for k in own or (1,)] for own in parts if own is not None], image[1], math.prod(kernel)
-    )
+        raise Stays("it has windows or strides that no Conv of the DLA has")
+    windows = [[(k, 0) for k in own or (1,)] for own in parts if own is not None]
+    _in_a_row(rewriter, node, windows, image[1], math.prod(kernel))
 
 
-def _in_a_row(rewriter: Rewriter, node: Node, axes: Sequence[Sequence[_Step]], channels: int, values: int) -> str:
-    """Cases 1 to 4: build a mean, or a sum, of `values` elements; '', or why it stays."""
+def _in_a_row(rewriter: Rewriter, node: Node, axes: Sequence[Sequence[_Step]], channels: int, values: int) -> None:
+    """Cases 1 to 4: build a mean, or a sum, of `values` elements."""
     source, target = node.inputs[0], node.outputs[0]
     shape, total = rewriter.types.shape(target), node.is_op("ReduceSum")
     flat = bool(node.is_op("ReduceMean", "ReduceSum") and not operators.keeps_dimensions(node))
     sizes = [0, *(d for d in (shape or ())[1:] if isinstance(d, int))]
     if flat and (shape is None or len(sizes) != len(shape)):
-        return "the shape of its output is not known"
+        raise Stays("the shape of its output is not known")
     own = [rewriter.scales.value(name) for name in (source, target)]
     one_range = own[0] == own[1] if own[1] is not None else target in rewriter.graph.outputs
     row, length, count = Row(rewriter, node), max(map(len, axes)), 1
@@ -162,7 +165,6 @@ def _in_a_row(rewriter: Rewriter, node: Node, axes: Sequence[Sequence[_Step]], c
     if flat:
         layer = row.nodes[-2]
         rewriter.derive(RULE, layer.outputs[0], target, layer, note="the same values as its Reshape's output")
-    return ""
 
 
 def _conv(row: Row, what: str, kernel: Sequence[int], weight: float, channels: int, **more: Any) -> None:
@@ -191,10 +193,10 @@ def _loses(rewriter: Rewriter, node: Node) -> bool:
     return model.estimate(conv, fp16=False).milliseconds < model.estimate(pool, fp16=True).milliseconds
 
 
-def _over_channels(rewriter: Rewriter, node: Node, channels: int, dtype: type) -> None:
+def _over_channels(rewriter: Rewriter, node: Node, channels: int) -> None:
     """Case 7."""
-    values: np.ndarray = np.full((1, channels, 1, 1), 1 / channels if node.is_op("ReduceMean") else 1.0, dtype)
-    weight = rewriter.constant(f"{node.name}.weight", values)
+    share, dtype = 1 / channels if node.is_op("ReduceMean") else 1.0, rewriter.dtype(node.inputs[0])
+    weight = rewriter.constant(f"{node.name}.weight", np.full((1, channels, 1, 1), share, dtype))
     rewriter.replace(RULE, node, [Node("Conv", [node.inputs[0], weight], node.outputs, node.name, kernel_shape=[1, 1])])
 
 

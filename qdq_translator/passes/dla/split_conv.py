@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Optional, Tuple, Union
+from typing import Optional, Tuple
 
 import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.dla.rewriter import Rewriter, Stays
 from qdq_translator.targets.cost.estimate import work_of
 from qdq_translator.targets.cost.model import Surface, Work
 
@@ -42,47 +42,42 @@ _Part = Tuple[Node, str, int, int]
 
 def apply(rewriter: Rewriter) -> None:
     for tensor in dict.fromkeys(node.inputs[0] for node in rewriter.nodes("Split", "Slice")):
-        why = _rewrite(rewriter, tensor)
-        for reader in rewriter.graph.consumers(tensor) if why else ():
-            if reader.is_op("Split", "Slice"):
-                rewriter.leave(reader, why)
-
-
-def _rewrite(rewriter: Rewriter, tensor: str) -> str:
-    """'', or why the parts of the tensor stay."""
-    parts, region = _parts(rewriter, tensor), {}  # type: Union[str, list[_Part]], dict[str, Node]
-    if isinstance(parts, str):
-        return parts
-    why = _cone(rewriter, tensor, {id(part[0]) for part in parts}, region) or _slower(rewriter, parts, region)
-    if not why:
-        _divide(rewriter, tensor, parts, region)
-    return why
+        try:
+            parts = _parts(rewriter, tensor)
+            region = _cone(rewriter, tensor, {id(part[0]) for part in parts})
+            _check_estimate(rewriter, parts, region)
+        except Stays as why:
+            for reader in rewriter.graph.consumers(tensor):
+                if reader.is_op("Split", "Slice"):
+                    rewriter.leave(reader, str(why))
+        else:
+            _divide(rewriter, tensor, parts, region)
 
 
 # ---------------------------------------------------------------- matching
 
 
-def _parts(rewriter: Rewriter, tensor: str) -> Union[str, list[_Part]]:
-    """All parts that readers cut out of the tensor, or why they are no parts."""
+def _parts(rewriter: Rewriter, tensor: str) -> list[_Part]:
+    """All parts that readers cut out of the tensor. Raises Stays."""
     graph = rewriter.graph
     shape = rewriter.types.shape(tensor)
     if shape is None or len(shape) != 4 or not isinstance(shape[1], int):
-        return "the number of channels is not known, or the tensor has not 4 dimensions"
+        raise Stays("the number of channels is not known, or the tensor has not 4 dimensions")
     if tensor in graph.outputs:
-        return f"'{tensor}' is a graph output"
+        raise Stays(f"'{tensor}' is a graph output")
     parts: list[_Part] = []
     for reader in graph.consumers(tensor):
         if not reader.is_op("Split", "Slice") or reader.inputs[0] != tensor:
-            return f"'{reader.name}' reads all of '{tensor}'"
+            raise Stays(f"'{reader.name}' reads all of '{tensor}'")
         found = _ends(rewriter, reader, shape[1])
         if found is None:
-            return "not along the channels, not with step 1, or not by constants"
+            raise Stays("not along the channels, not with step 1, or not by constants")
         parts += [(reader, name, start, end) for name, start, end in found]
     ends = sorted((start, end) for _, _, start, end in parts)
     if any(a[1] > b[0] for a, b in zip(ends, ends[1:])):
-        return "parts overlap"
+        raise Stays("parts overlap")
     if any(start >= end for start, end in ends):
-        return "a part is empty"
+        raise Stays("a part is empty")
     return parts
 
 
@@ -101,64 +96,63 @@ def _ends(rewriter: Rewriter, node: Node, channels: int) -> Optional[list[tuple[
     return [(name, int(a), int(b)) for name, a, b in zip(node.outputs, bounds, bounds[1:]) if name]
 
 
-def _cone(rewriter: Rewriter, tensor: str, readers: set[int], region: dict[str, Node]) -> str:  # noqa: C901 (one branch a "Not:" of the rule)
-    """Collect into `region` the nodes that compute `tensor`, back to the Convs; a reason if they cannot be divided, else ''."""
-    graph = rewriter.graph
+def _cone(rewriter: Rewriter, tensor: str, readers: set[int]) -> dict[str, Node]:  # noqa: C901 (one branch a "Not:" of the rule)
+    """The nodes that compute `tensor`, back to the Convs, by their outputs. Raises Stays if they cannot be divided."""
+    graph, region = rewriter.graph, {}  # type: ignore[var-annotated]
     pending = [tensor]
     while pending:
         name = pending.pop()
         node = graph.producer.get(name)
         if node is None:
-            return f"'{name}' comes from no Conv"
+            raise Stays(f"'{name}' comes from no Conv")
         if node.outputs[0] in region:
             continue
         region[node.outputs[0]] = node
         if node.is_op("Conv"):
             if operators.groups(node) != 1:
-                return f"Conv '{node.name}' has groups"
+                raise Stays(f"Conv '{node.name}' has groups")
             if any(n not in graph.initializers for n in node.inputs[1:] if n):
-                return f"Conv '{node.name}' has no constant weight"
+                raise Stays(f"Conv '{node.name}' has no constant weight")
             weight, bias = (graph.initializers.get(node.input(index)) for index in (1, 2))
             if weight is None or (bias is not None and list(bias.dims) != list(weight.dims[:1])):
-                return f"the bias of Conv '{node.name}' is not one value a channel"
+                raise Stays(f"the bias of Conv '{node.name}' is not one value a channel")
             continue
         if not node.is_op(*_UNARY, *_BINARY) or len([o for o in node.outputs if o]) != 1:
-            return f"{node.op_type} '{node.name}' is before it, not a Conv"
+            raise Stays(f"{node.op_type} '{node.name}' is before it, not a Conv")
         for other in node.inputs if node.is_op(*_BINARY) else node.inputs[:1]:
             if other in graph.initializers:
                 if not _cuttable(rewriter, other, tensor):
-                    return f"constant '{other}' cannot be divided by channels"
+                    raise Stays(f"constant '{other}' cannot be divided by channels")
             elif rewriter.types.shape(other) == rewriter.types.shape(tensor):
                 pending.append(other)
             else:
-                return f"'{other}' has another shape"
+                raise Stays(f"'{other}' has another shape")
     inside = {id(node) for node in region.values()}
     for name in region:
         if name in graph.outputs:
-            return f"'{name}' is a graph output"
+            raise Stays(f"'{name}' is a graph output")
         allowed = inside | (readers if name == tensor else set())
         for reader in graph.consumers(name):
             if id(reader) not in allowed:
-                return f"'{reader.name}' reads all of '{name}'"
-    return ""
+                raise Stays(f"'{reader.name}' reads all of '{name}'")
+    return region
 
 
-def _slower(rewriter: Rewriter, parts: list[_Part], region: dict[str, Node]) -> str:
-    """A reason if the division is slower by the estimate; '' if it is not, or without an estimate."""
+def _check_estimate(rewriter: Rewriter, parts: list[_Part], region: dict[str, Node]) -> None:
+    """Raises Stays if the division is slower by the estimate."""
     model, _ = rewriter.settings.cost
     before = [work_of(node, rewriter.graph, rewriter.types) for node in region.values() if node.is_op("Conv")]
     shape = rewriter.types.static_shape(parts[0][0].inputs[0])
     if model is None or shape is None or any(not works for works in before):
-        return ""
+        return
     convs = [work for works in before for work in works or ()]
     sizes = [end - start for _, _, start, end in parts]
     slices = [Surface(size, math.prod(shape) // shape[1]) for size in sizes]
     whole = sum(model.estimate(work, False).milliseconds for work in convs)
     whole += sum(model.estimate(Work((part,), (part,)), True).milliseconds for part in slices)
     divided = sum(model.estimate(work.part(size), False).milliseconds for work in convs for size in sizes)
-    if divided <= whole:
-        return ""
-    return f"the Convs of its parts would take longer: {divided:.3g} ms instead of {whole:.3g} (estimate)"
+    if divided > whole:
+        raise Stays(f"the Convs of its parts would take longer: {divided:.3g} ms instead of {whole:.3g} (estimate)")
 
 
 def _cuttable(rewriter: Rewriter, constant: str, tensor: str) -> bool:
