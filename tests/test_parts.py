@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -317,3 +318,36 @@ def test_a_tail_that_cannot_be_cut_off(
 
 def test_a_tail_needs_a_dla(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["translate", "--example", "--cut_tail"]) == 2 and "DLA" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "body", "sizes", "now"),
+    [
+        ("float[n,48] x", "i = Reshape (q, image)\nc = Conv (i, w)\ny = Flatten (c)", "3x48", [3, 3, 4, 4]),
+        ("float[n,3,16] x", "c = Conv <kernel_shape = [1]> (q, v)\ny = Flatten (c)", "3x3x16", [3, 3, 16, 1]),
+    ],
+)
+def test_sizes_of_an_input_whose_dimensions_change(
+    tmp_path: Path, given: str, body: str, sizes: str, now: list[int]
+) -> None:
+    """Rule D16: --shapes name those of the model; proof, explicit network and parts have those of the DLA. A model as it is
+    is cut at its own tensors."""
+    arrays = {"image": ints(0, 3, 4, 4), "w": weights(1, 4, 3, 1, 1), "v": weights(1, 4, 3, 1)}
+    explicit = graph(given, "float[b,c] y", pair("x", "q") + body, **{k: v for k, v in arrays.items() if k in body})
+    model = tmp_path / "net.onnx"
+    onnx.save(explicit, str(model))
+    options = ["--preset", "dla", "--platform", "jetpack-6.2", "--shapes", f"x:{sizes}"]
+    assert main(["translate", str(model), *options, "--prove", "-o", str(tmp_path / "t")]) == 0
+    translated = TranslationFiles.locate(tmp_path / "t")
+    assert translated.read_report("inputs")["inputs"][0]["shape"] == now
+    assert [row["shape"] for row in split_translation(translated, request(tmp_path / "p"))["parts"][0]["inputs"]] == [
+        now
+    ]
+    asked = ["-i", str(model), *options[:2], "--platform", "jetpack-7.2", *options[4:], "-o", str(tmp_path / "e")]
+    assert main(["explicit", *asked]) == 0
+    made = onnx.load(str(tmp_path / "e" / "net_explicit.onnx")).graph.input[0]
+    assert [dim.dim_value for dim in made.type.tensor_type.shape.dim] == now
+    cut = split_model(model, dataclasses.replace(ORIN, shapes=[f"x:{sizes}"]), request(tmp_path / "m"))
+    dla = next(row for row in cut["parts"] if row["role"] == "dla")
+    convs = [node.op_type for node in onnx.load(str(tmp_path / "m" / dla["file"])).graph.node if node.op_type == "Conv"]
+    assert convs == ["Conv"] and len(cut["tail"]) <= 1

@@ -4,7 +4,7 @@ import logging
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Union
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import MODEL_SUFFIX, SPLIT_SUFFIX, TranslationFiles, refuse_mixture
@@ -49,16 +49,16 @@ def next_commands(
     read with the inputs.
     """
     folder = str(files.folder) if TranslationFiles.names_in(files.folder) == [files.name] else str(files.model)
-    where = "" if folder == "translated" else f" -t {shlex.quote(folder)}"
+    where = "" if folder == "translated" else f" -t {_word(folder)}"
     if info is not None:
-        return [f"qdq-translator check-engine{where} --layer_info {shlex.quote(str(info))}"]
+        return [f"qdq-translator check-engine{where} --layer_info {_word(info)}"]
     report: Dict[str, Any] = {"inputs": inputs or []}
     if inputs is None and files.report.exists():
         report = files.read_report("inputs", "dla")
         falls_back = any(row["verdict"] == "gpu" for row in (report.get("dla") or {"layers": ()})["layers"])
     shapes = _static_shapes(report.get("inputs", []))
     explicit = model or find_explicit(files, "")
-    which = "--example" if Path(explicit) == EXAMPLE_MODEL else f"-i {shlex.quote(explicit)}"  # with inputs of its own
+    which = "--example" if Path(explicit) == EXAMPLE_MODEL else f"-i {_word(explicit)}"  # with inputs of its own
     steps = {
         "report": f"qdq-translator report{where}",
         "verify": f"qdq-translator verify {which}{where}" if explicit else "",
@@ -70,6 +70,11 @@ def next_commands(
         steps["trtexec" if own else "loadable"] = _loadable(parts)
     order = list(steps)
     return [steps[name] for name in order[order.index(after) + 1 if after in steps else 0 :] if steps[name]]
+
+
+def _word(path: Union[str, Path]) -> str:
+    """A path for a shell, and none that reads like an option."""
+    return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
 def manifest_of(files: TranslationFiles) -> Optional[CutParts]:
@@ -86,7 +91,7 @@ def manifest_of(files: TranslationFiles) -> Optional[CutParts]:
 def _loadable(parts: CutParts) -> str:
     """The command that builds the DLA's part: a loadable, or with layers for the GPU in it an engine."""
     part = next(row for row in parts.parts if row.role == "dla")
-    file = shlex.quote(str(Path(parts.folder) / part.file))
+    file = _word(Path(parts.folder) / part.file)
     if part.gpu_layers:
         return f"qdq-translator trtexec -t {file} --allow_gpu_fallback"
     formats = (",".join(row.format for row in ends) for ends in (part.inputs, part.outputs))

@@ -6,6 +6,7 @@ from pathlib import Path
 from qdq_translator.commands.located import locate
 from qdq_translator.core.options import AS_PLANNED, TranslateOptions
 from qdq_translator.core.options import SplitOptions as Options
+from qdq_translator.core.words import counted
 from qdq_translator.workflows.parts import Request, split_model, split_translation
 
 
@@ -26,7 +27,7 @@ def run(options: Options) -> int:
         time = part.get("milliseconds")
         estimate = f", {time:.3g} ms on the DLA (estimate)" if time else ""
         gpu = f", {part['gpu_layers']} for the GPU" if part.get("gpu_layers") else ""
-        print(f"{output / part['file']}: {part['layers']} layers{gpu}{estimate}")
+        print(f"{output / part['file']}: {counted(part['layers'], 'layer')}{gpu}{estimate}")
         for what in ("inputs", "outputs"):
             for row in part[what]:
                 sizes = "x".join(str(size) for size in row["shape"]) if row["shape"] is not None else "?"
@@ -34,7 +35,7 @@ def run(options: Options) -> int:
                 print(f"  {what[:-1]:<6} {row['name']} {sizes}{scale}")
     if manifest["tail"]:
         print(
-            f"{len(manifest['tail'])} layers follow the DLA's last one; exclude them from quantization ('tail' in the manifest)."
+            f"Behind the DLA's last layer: {counted(len(manifest['tail']), 'layer')}; exclude them from quantization ('tail' in the manifest)."
         )
-    print(f"The parts, one after the other, gave the bits of the whole in {manifest['proof']['runs']} runs.")
+    print(f"The parts, one after the other, gave the bits of the whole in {counted(manifest['proof']['runs'], 'run')}.")
     return 0

@@ -176,6 +176,14 @@ def _add_nodes(graph: Graph, model: onnx.ModelProto) -> set[str]:
     return domains
 
 
+def open_sizes(graph: Graph, sizes: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """Without those of inputs that are static: rule D16 may have changed their dimensions since the sizes were given."""
+    dims = {name: value.type.tensor_type.shape.dim for name, value in graph.inputs.items()}
+    return {
+        n: given for n, given in sizes.items() if n not in dims or not all(d.HasField("dim_value") for d in dims[n])
+    }
+
+
 def _fix_inputs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
     inputs = {v.name: v for v in model.graph.input}
     for name, wanted in shapes.items():

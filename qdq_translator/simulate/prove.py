@@ -21,7 +21,7 @@ import onnx
 from qdq_translator.core.errors import MissingDependency, UserError
 from qdq_translator.ir.graph import Graph, Node, Picture
 from qdq_translator.ir.operators import Unions
-from qdq_translator.ir.types import TensorTypes
+from qdq_translator.ir.types import TensorTypes, open_sizes
 from qdq_translator.ir.weights import to_array
 from qdq_translator.planning.translation import Translated
 from qdq_translator.scales.network import Applied, Stage
@@ -424,6 +424,7 @@ def concrete_sizes(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> dict[st
     """A size for every dimension of every graph input; the same one for the same name."""
     found: dict[str, list[int]] = {}
     named: dict[str, int] = {}
+    shapes = open_sizes(graph, shapes)
     for name, value in graph.inputs.items():
         if name in shapes:
             found[name] = list(shapes[name])

@@ -24,6 +24,7 @@ from qdq_translator.ir.constants import is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import write_graph
 from qdq_translator.ir.operators import CLAMPS, WEIGHTED
+from qdq_translator.ir.types import open_sizes
 from qdq_translator.output.report.shown import Shown
 from qdq_translator.planning.translation import Translated
 from qdq_translator.qdq.explicit import Placed, place_pairs
@@ -147,7 +148,7 @@ def explicit(
 
 def _fix_shapes(graph: Graph, translated: Translated) -> None:
     """A DLA has static shapes. Raises UserError for an input whose size is not known."""
-    sizes = translated.options.sizes
+    sizes = open_sizes(graph, translated.options.sizes)
     for name, value in graph.inputs.items():
         dims = value.type.tensor_type.shape.dim
         for dim, size in zip(dims, sizes.get(name, ())):

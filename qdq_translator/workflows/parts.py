@@ -9,8 +9,9 @@ every bit of every output. `cut_tail` cuts a decode tail off in addition to a wh
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Container, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
 import onnx
 
@@ -22,8 +23,9 @@ from qdq_translator.core.options import TranslateOptions, options_of
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.io import Source, open_graph, write_graph
 from qdq_translator.ir.operators import PARTS, RANDOM, REARRANGES
-from qdq_translator.ir.types import TensorTypes
+from qdq_translator.ir.types import TensorTypes, open_sizes
 from qdq_translator.output.report.data import format_report
+from qdq_translator.scales.network import Applied
 from qdq_translator.scales.table import Origin, TensorScale
 from qdq_translator.simulate.inputs import input_specs, random_samples
 from qdq_translator.simulate.metrics import same_bits
@@ -48,6 +50,32 @@ class Part:
     @property
     def layers(self) -> list[str]:
         return [node.name for node in self.graph.nodes]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Planned:
+    """The network that a report is about. applied: rewrites that made it of the network to be cut."""
+
+    graph: Graph
+    applied: Sequence[Applied] = ()
+
+    def own(self, graph: Graph, names: Sequence[str], forward: bool, stop: Container[str] = ()) -> list[str]:
+        """Tensors of `graph` in place of these, and for those that only a rewrite made the next ones before or behind them. stop:
+        layers that are not passed on the way."""
+        was = {new: old for a in self.applied for old, made in a.tensors.items() for new in made}
+        found: dict[str, None] = {}
+        pending, seen = list(names), set(names)
+        for name in pending:
+            old = name if name in graph.producer else was.get(name, "")
+            if old in graph.producer:
+                found[_behind_pair(graph, old)] = None
+                continue
+            nodes = self.graph.consumers(name) if forward else filter(None, [self.graph.producer.get(name)])
+            tensors = [(n.outputs if forward else n.reads()) for n in nodes if n.name not in stop]
+            following = [other for other in dict.fromkeys(itertools.chain(*tensors)) if other not in seen]
+            pending += following
+            seen.update(following)
+        return list(found)
 
 
 def choose(graph: Graph, dla: Mapping[str, Any], milliseconds: Mapping[str, float]) -> tuple[list[str], list[str]]:
@@ -106,12 +134,9 @@ def cut(graph: Graph, types: TensorTypes, begin: Sequence[str], end: Sequence[st
     return [_part(graph, types, role, nodes[role], constant, read_in, [*begin, *end]) for role in ROLES if nodes[role]]
 
 
-def tail(graph: Graph, planned: Graph, report: Mapping[str, Any]) -> list[str]:
+def tail(graph: Graph, planned: _Planned, report: Mapping[str, Any]) -> list[str]:
     """The layers that no DLA subgraph with at least 1% of the multiply-accumulates waits for: a decode tail, which a
-    quantizer should leave alone.
-
-    planned: the network that `report` is about, with the tensors of `graph` that are still in it.
-    """
+    quantizer should leave alone."""
     if report["dla"] is None:
         return []
     subgraph = {row["name"]: row["subgraph"] for row in report["dla"]["layers"] if row["subgraph"] >= 0}
@@ -121,8 +146,9 @@ def tail(graph: Graph, planned: Graph, report: Mapping[str, Any]) -> list[str]:
             macs[subgraph[row["name"]]] += row["macs"] or 0
     large = {number for number, count in macs.items() if count >= _LARGE * sum(macs.values())}
     there = {name for name, number in subgraph.items() if number in large}
-    made = [name for node in planned.nodes if node.name in there for name in node.outputs if name in graph.producer]
-    needed = _needed(graph, (_behind_pair(graph, name) for name in made)) | _constant(graph)
+    made = [name for node in planned.graph.nodes if node.name in there for name in node.outputs if name]
+    own = planned.own(graph, made, True, {node.name for node in graph.nodes})
+    needed = _needed(graph, own) | _constant(graph)
     return [node.name or f"node_of_{node.outputs[0]}" for node in graph.nodes if id(node) not in needed]
 
 
@@ -131,7 +157,7 @@ def tail_begins(graph: Graph, report: Mapping[str, Any]) -> list[str]:
     of a classifier does not count, nor does one of each output), or if as many GPU layers are before it: the DLA's part
     would need the GPU as before.
     """
-    behind = set(tail(graph, graph, report))
+    behind = set(tail(graph, _Planned(graph), report))
     gpu = [row for row in report["dla"]["layers"] if row["verdict"] == "gpu"] if behind else []
     inside = [row for row in gpu if row["name"] in behind]
     moves = all(row["op"] in (*REARRANGES, *PARTS) for row in inside)
@@ -208,7 +234,9 @@ def _value(graph: Graph, types: TensorTypes, name: str) -> onnx.ValueInfoProto:
 def prove(whole: Graph, parts: Sequence[Part], shapes: Mapping[str, Sequence[int]], samples: int) -> int:
     """Runs both on random inputs; the number of runs. Raises UserError for an output that differs in a single bit."""
     inputs = random_samples(input_specs(whole.picture()[0], shapes), {}, samples, 0)
-    session, *chain = (Sliced(g, TensorTypes(g, shapes), "split") for g in (whole, *(part.graph for part in parts)))
+    graphs = (whole, *(part.graph for part in parts))
+    types = [TensorTypes(g, {n: sizes for n, sizes in shapes.items() if n in g.inputs}) for g in graphs]
+    session, *chain = (Sliced(g, own, "split") for g, own in zip(graphs, types))
     for feed in inputs:
         wanted, known = dict(session.run(feed)), dict(feed)
         for part, own in zip(parts, chain):
@@ -260,7 +288,7 @@ def split_translation(files: TranslationFiles, request: Request, graph: Optional
         made = translate_part(own, held, dataclasses.replace(options, shapes=[], keep_fp16=kept), name, source)
         return made.save(folder).model.name, _planned(made)
 
-    return _split(graph, graph, report, options, request, files.name, scales, save)
+    return _split(graph, _Planned(graph), report, options, request, files.name, scales, save)
 
 
 def cut_tail(translation: Translation, files: TranslationFiles) -> Optional[dict[str, Any]]:
@@ -288,19 +316,18 @@ def split_model(path: Path, options: TranslateOptions, request: Request) -> dict
     Planned as in `qdq-translator plan`. Raises UserError if it cannot be cut.
     """
     planned = translate(path, options, assume_scales=True)
+    known = _Planned(planned.graph, planned.rewrites.applied)
     graph, source = open_graph(path)
     if not request.begin and not request.end:
         begin, end = _chosen(planned.graph, planned.report)
-        request = dataclasses.replace(
-            request, begin=[_behind_pair(graph, n) for n in begin], end=[_behind_pair(graph, n) for n in end]
-        )
+        request = dataclasses.replace(request, begin=known.own(graph, begin, False), end=known.own(graph, end, True))
 
     def save(part: Part, name: str, folder: Path) -> tuple[str, dict[str, Any]]:
         write_graph(part.graph, folder / f"{name}.onnx", f"{name}.onnx.data", source.external_data)
         return f"{name}.onnx", {}
 
     report = {**planned.report, "source": {"file": source.file, "sha256": source.sha256}}
-    return _split(graph, planned.graph, report, options, request, model_name(str(path)), {}, save)
+    return _split(graph, known, report, options, request, model_name(str(path)), {}, save)
 
 
 _Save = Callable[[Part, str, Path], Tuple[str, Dict[str, Any]]]
@@ -309,7 +336,7 @@ _Save = Callable[[Part, str, Path], Tuple[str, Dict[str, Any]]]
 
 def _split(
     graph: Graph,
-    planned: Graph,
+    planned: _Planned,
     report: Mapping[str, Any],
     options: TranslateOptions,
     request: Request,
@@ -317,11 +344,11 @@ def _split(
     scales: Mapping[str, TensorScale],
     save: _Save,
 ) -> dict[str, Any]:
-    """planned: see `tail`."""
-    types = TensorTypes(graph, options.sizes)
+    sizes = open_sizes(graph, options.sizes)
+    types = TensorTypes(graph, sizes)
     ends = (request.begin, request.end) if request.begin or request.end else _chosen(graph, report)
     parts = cut(graph, types, *ends)
-    runs = prove(graph, parts, options.sizes, request.samples)
+    runs = prove(graph, parts, sizes, request.samples)
     behind = tail(graph, planned, report)
     macs = {row["name"]: row["macs"] or 0 for row in report["plan"]}
     total = sum(macs.values())

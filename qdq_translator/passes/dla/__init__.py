@@ -147,8 +147,8 @@ def apply_rules(network: Network, settings: Settings, generation: str) -> None:
     if network.applied:
         cleanup.remove_dead_nodes(network.graph)
         cleanup.remove_unused_initializers(network.graph)
-        if settings.input_shapes:
-            _fix_shapes(network.graph, settings.input_shapes)
+        if network.input_shapes:
+            _fix_shapes(network.graph, network.input_shapes)
         _report_growth(before, _weights(network.graph), network.diagnostics)
 
 

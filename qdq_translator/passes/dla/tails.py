@@ -78,6 +78,8 @@ def _end_at(rewriter: Rewriter, chain: list[Node], end: str) -> None:
             network.merge_tensor(node.outputs[0], inner)
     if not is_input:
         network.rename_tensor(inner, end)
+    if end in network.input_shapes:
+        network.input_shapes[end] = [size for size in shapes[1] if isinstance(size, int)]
     kind = (graph.inputs if is_input else graph.outputs)[end].type
     sizes = [size if size is None or isinstance(size, int) else str(size) for size in shapes[1]]
     kind.CopyFrom(helper.make_tensor_type_proto(kind.tensor_type.elem_type, sizes))
