@@ -35,7 +35,7 @@ from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter
 from qdq_translator.passes.matmul_2d import trained_by_column
 
 RULE = "D18"
-_VALUE_BY_VALUE = (*lifting.UNARY, "Gelu", "Mish", "Pow", "Reciprocal", "Log", "Selu", "Celu", "Softsign")
+_VALUE_BY_VALUE = (*lifting.UNARY, "Gelu", "Mish", "Reciprocal", "Log", "Selu", "Celu", "Softsign")
 _OVER_LAST = ("Softmax", "Concat", "Split", "Slice")
 _CURED = frozenset(("A3", "E2", "K1", "S2", "S3"))
 """Limits that four dimensions with channels in their place keep."""
@@ -147,9 +147,6 @@ class _Matching:
         return found or (count, 1)
 
     def fits(self, node: Node) -> bool:
-        graph = self.graph
-        if not node.is_standard or not node.inputs or not node.outputs:
-            return False
         form = self.form(node.outputs[0])
         if form is None:
             return False
@@ -162,30 +159,18 @@ class _Matching:
             return False
         if node.is_op(*DENSE):
             source = self.form(node.inputs[0])
-            if source is None:
-                return False
-            why = dense.dense_reason(self.rewriter, node)
-            if why:
-                self.rewriter.leave(node, why)
-            return not why and source.rows == form.rows
+            return source is not None and self.rewriter.attempt(dense.check, node) and source.rows == form.rows
         if any(other.rows != form.rows for other in map(self.form, filter(None, node.inputs)) if other is not None):
             return False
-        if node.is_op("Pow", *ELEMENTWISE):
-            return any(name not in graph.initializers for name in node.inputs) and all(
-                self._broadcasts(graph.initializers[name].dims, form)
-                if name in graph.initializers
-                else self._same(name, form)
-                for name in node.inputs
-            )
-        if node.is_op(*_VALUE_BY_VALUE):
-            return self._same(node.inputs[0], form) and lifting.scalars(self.rewriter, node.inputs[1:])
         if node.is_op("LayerNormalization"):
-            last = operators.axis(node, graph.opset()) in (-1, len(form.shape) - 1)
+            last = operators.axis(node, self.graph.opset()) in (-1, len(form.shape) - 1)
             return last and self._same(node.inputs[0], form)
-        if node.is_op("Concat"):
-            return self._over_last(node) and all(self.form(name) for name in node.inputs)
-        known = node.is_op("Slice") or (node.is_op("Softmax") and graph.opset() >= 13)
-        return known and self._over_last(node) and self.form(node.inputs[0]) is not None
+        if node.is_op(*_OVER_LAST):
+            known = self.graph.opset() >= 13 or not node.is_op("Softmax")
+            reads = node.inputs if node.is_op("Concat") else node.inputs[:1]
+            return known and self._over_last(node) and all(map(self.form, reads))
+        same, constant = (lambda n: self._same(n, form)), (lambda dims: self._broadcasts(dims, form))
+        return lifting.value_by_value(self.rewriter, node, same, constant, _VALUE_BY_VALUE, ("Pow", *ELEMENTWISE))
 
     def _is_view(self, node: Node, form: _Form) -> bool:
         """True for a shape change that keeps the [N, C, H, W] form."""

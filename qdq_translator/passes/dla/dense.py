@@ -29,7 +29,7 @@ import numpy as np
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import DENSE, ELEMENTWISE, axis, coefficients, transposed
 from qdq_translator.passes.dla import lifting
-from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, MOST_CHANNELS, Rewriter
+from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, MOST_CHANNELS, Rewriter, Stays
 
 RULE = "D5"
 PRODUCT = "a product of two activations: the DLA multiplies by constant weights only"
@@ -57,33 +57,20 @@ def _flat(rewriter: Rewriter, tensor: str) -> Optional[int]:
 
 
 def _liftable(rewriter: Rewriter, node: Node) -> bool:
-    graph = rewriter.graph
-    if not node.is_standard or not node.inputs or not node.outputs or _flat(rewriter, node.outputs[0]) is None:
-        return False
-    if not lifting.one_output(rewriter, node):
+    width = _flat(rewriter, node.outputs[0])
+    if width is None or not lifting.one_output(rewriter, node):
         return False
     if node.is_op(*DENSE):
-        if _flat(rewriter, node.inputs[0]) is None and _kernel(rewriter, node.inputs[0]) is None:
-            return False
-        why = dense_reason(rewriter, node)
-        if why:
-            rewriter.leave(node, why)
-        return not why
-    if node.is_op("Softmax", "Concat") and axis(node, graph.opset()) not in (1, -1):
-        return False
-    if node.is_op("Softmax", "BatchNormalization", *lifting.UNARY):
-        scalars = not node.is_op(*lifting.UNARY) or lifting.scalars(rewriter, node.inputs[1:])
-        return scalars and _flat(rewriter, node.inputs[0]) is not None
-    if node.is_op("Concat"):
-        return all(_flat(rewriter, name) is not None for name in node.inputs)
-    if node.is_op(*_NARY):
-        width = _flat(rewriter, node.outputs[0])
-        activations = [n for n in node.inputs if n not in graph.initializers]
-        return bool(activations) and all(
-            _per_channel(graph.initializers[n].dims, width) if n in graph.initializers else _flat(rewriter, n) == width
-            for n in node.inputs
-        )
-    return False
+        source = node.inputs[0]
+        known = _flat(rewriter, source) is not None or _kernel(rewriter, source) is not None
+        return known and rewriter.attempt(check, node)
+    if node.is_op("Softmax", "Concat", "BatchNormalization"):
+        last = node.is_op("BatchNormalization") or axis(node, rewriter.graph.opset()) in (1, -1)
+        reads = node.inputs if node.is_op("Concat") else node.inputs[:1]
+        return last and all(_flat(rewriter, name) is not None for name in reads)
+    return lifting.value_by_value(
+        rewriter, node, lambda n: _flat(rewriter, n) == width, lambda dims: _per_channel(dims, width), nary=_NARY
+    )
 
 
 def _per_channel(dims: Iterable[int], width: Optional[int]) -> bool:
@@ -91,22 +78,20 @@ def _per_channel(dims: Iterable[int], width: Optional[int]) -> bool:
     return math.prod(sizes) == 1 or sizes in ((width,), (1, width))
 
 
-def dense_reason(rewriter: Rewriter, node: Node) -> str:
+def check(rewriter: Rewriter, node: Node) -> None:
+    """Raises Stays if a fully connected layer cannot become a Conv."""
     graph = rewriter.graph
     weight = graph.initializers.get(node.input(1))
     if weight is None:
-        return PRODUCT
+        raise Stays(PRODUCT)
     if len(weight.dims) != 2:
-        return "its weight is not a constant matrix"
-    if node.is_op("Gemm"):
-        if transposed(node, 0):
-            return "its input is transposed"
-        width = weight.dims[0 if transposed(node, 1) else 1]
-        if node.input(2):
-            bias = graph.initializers.get(node.input(2))
-            if bias is None or not _per_channel(bias.dims, width):
-                return "its bias is not one constant a channel"
-    return ""
+        raise Stays("its weight is not a constant matrix")
+    if node.is_op("Gemm") and transposed(node, 0):
+        raise Stays("its input is transposed")
+    if node.is_op("Gemm") and node.input(2):
+        bias = graph.initializers.get(node.input(2))
+        if bias is None or not _per_channel(bias.dims, weight.dims[0 if transposed(node, 1) else 1]):
+            raise Stays("its bias is not one constant a channel")
 
 
 def _wanted(rewriter: Rewriter, region: list[Node]) -> bool:
@@ -159,7 +144,7 @@ def _kernel(rewriter: Rewriter, name: str) -> Optional[Kernel]:
     absorbed = max(kernel) <= LARGEST_KERNEL and all(
         reader.is_op(*DENSE)
         and reader.inputs[0] == name
-        and not dense_reason(rewriter, reader)
+        and rewriter.attempt(check, reader)
         and rewriter.allows(reader)
         for reader in graph.consumers(name)
     )

@@ -13,6 +13,7 @@ than one value; regions without a layer of case 2.
 
 from __future__ import annotations
 
+import math
 from typing import Optional, Tuple
 
 import numpy as np
@@ -45,7 +46,7 @@ def _form(rewriter: Rewriter, tensor: str) -> Optional[Tuple[int, int, int, int]
 
 
 def _fits(rewriter: Rewriter, node: Node) -> bool:
-    if not node.is_standard or not node.inputs or not lifting.one_output(rewriter, node):
+    if not lifting.one_output(rewriter, node):
         return False
     if node.is_op(*_SUMS):
         axes = operators.non_negative(operators.axes(node, rewriter.graph.array), 5)
@@ -56,14 +57,13 @@ def _fits(rewriter: Rewriter, node: Node) -> bool:
     if node.is_op("Concat"):
         forms = [_form(rewriter, name) for name in node.inputs]
         return operators.axis(node, rewriter.graph.opset()) in (1, -4) and all(forms)
-    constants = [name for name in node.inputs if rewriter.graph.is_constant(name)]
-    forms = [_form(rewriter, name) for name in node.inputs if name and name not in constants]
     if node.is_op("Softmax"):
         opset = rewriter.graph.opset()
         two = opset >= 13 and made[0] == 2 and operators.axis(node, opset) in (1, -4)
         return two and made == _form(rewriter, node.inputs[0])
-    known = node.is_op(*operators.ELEMENTWISE, *lifting.UNARY) and lifting.scalars(rewriter, constants)
-    return known and all(form is not None and form[:2] == made[:2] for form in forms)
+    return lifting.value_by_value(
+        rewriter, node, lambda n: (_form(rewriter, n) or ())[:2] == made[:2], lambda dims: math.prod(dims) == 1
+    )
 
 
 def _convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> list[Node]:

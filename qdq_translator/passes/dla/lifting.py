@@ -8,7 +8,7 @@ from typing import Callable, Iterable, Optional, Sequence, Tuple
 import numpy as np
 
 from qdq_translator.ir.graph import Node
-from qdq_translator.ir.operators import DENSE, Unions
+from qdq_translator.ir.operators import DENSE, ELEMENTWISE, Unions
 from qdq_translator.passes.dla.rewriter import Rewriter
 
 UNARY = (
@@ -21,7 +21,7 @@ def regions(
     rewriter: Rewriter, fits: Callable[[Node], bool], around: Callable[[Node], bool] = lambda node: node.is_op(*DENSE)
 ) -> list[list[Node]]:
     """Nodes that fit, as tensors connect them, in graph order; those regions that have a layer that is asked for: a fully connected one."""
-    nodes = [node for node in rewriter.graph.nodes if fits(node) and rewriter.allows(node)]
+    nodes = [n for n in rewriter.graph.nodes if n.inputs and n.outputs and fits(n) and rewriter.allows(n)]
     unions: Unions[int] = Unions()
     owner: dict[str, int] = {}
     for index, node in enumerate(nodes):
@@ -50,10 +50,22 @@ def one_output(rewriter: Rewriter, node: Node) -> bool:
     return not any(name and (graph.consumer_count(name) or name in graph.outputs) for name in node.outputs[1:])
 
 
-def scalars(rewriter: Rewriter, names: Iterable[str]) -> bool:
-    """All are constants of one value."""
+def value_by_value(
+    rewriter: Rewriter,
+    node: Node,
+    same: Callable[[str], bool],
+    constant: Callable[[Sequence[int]], bool],
+    unary: Sequence[str] = UNARY,
+    nary: Sequence[str] = ELEMENTWISE,
+) -> bool:
+    """True for `unary` of a tensor that is the same, with numbers as its parameters, and for `nary` of such tensors and of constants whose
+    sizes fit. same: of an activation; constant: of sizes."""
     known = rewriter.graph.initializers
-    return all(name in known and math.prod(known[name].dims) == 1 for name in names if name)
+    if node.is_op(*unary):
+        return same(node.inputs[0]) and all(n in known and math.prod(known[n].dims) == 1 for n in node.inputs[1:] if n)
+    given = [name for name in node.inputs if name not in known]
+    fits = all(map(same, given)) and all(constant(known[name].dims) for name in node.inputs if name in known)
+    return node.is_op(*nary) and bool(given) and fits
 
 
 def lift_constants(

@@ -54,24 +54,22 @@ def _is_series(rewriter: Rewriter, tensor: str) -> bool:
 
 
 def _fits(rewriter: Rewriter, node: Node) -> bool:
-    if not node.is_standard or not node.inputs or not node.outputs:
-        return False
-    known = rewriter.graph.initializers
-    reads = node.inputs if node.is_op("Concat", *_NARY) else node.inputs[:1]
-    if node.is_op(*_NARY):
-        reads = [name for name in reads if name not in known or len(known[name].dims) > 3]
-    if not reads or not all(_is_series(rewriter, name) for name in reads):
+    def series(*names: str) -> bool:
+        return all(_is_series(rewriter, name) for name in names)
+
+    made = series(*filter(None, node.outputs))
+    if node.is_op(*lifting.UNARY, *_NARY):
+        plain = lifting.value_by_value(rewriter, node, series, lambda dims: len(dims) <= 3, nary=_NARY)
+        return made and plain and lifting.one_output(rewriter, node)
+    if not series(*(node.inputs if node.is_op("Concat") else node.inputs[:1])):
         return False
     if node.is_op(*_WINDOWED):
         return is_one_dimensional(rewriter, node)
     if node.is_op(*_PARAMETERS):
         return _PARAMETERS[node.op_type](rewriter, node) is not None
-    if not all(_is_series(rewriter, name) for name in node.outputs if name):
-        return False
     if node.is_op("Split", "Concat", "Softmax"):
-        return _axis(rewriter, node) != 0 and (rewriter.graph.opset() >= 13 or not node.is_op("Softmax"))
-    unary = node.is_op(*lifting.UNARY) and lifting.scalars(rewriter, node.inputs[1:])
-    return lifting.one_output(rewriter, node) and (unary or node.is_op(*_SAME, *_NARY))
+        return made and _axis(rewriter, node) != 0 and (rewriter.graph.opset() >= 13 or not node.is_op("Softmax"))
+    return made and lifting.one_output(rewriter, node) and node.is_op(*_SAME)
 
 
 def _axis(rewriter: Rewriter, node: Node) -> int:
