@@ -6,6 +6,7 @@ import configparser
 import ctypes
 import json
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -134,6 +135,20 @@ def test_what_cannot_be_is_said_and_nothing_appears(
     assert main([*argv, *words]) in (1, 2)
     assert sentence in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_shells_and_programs_would_read_otherwise(tmp_path: Path) -> None:
+    model = tmp_path / 'a"""b $(x); \'c\n.onnx'
+    shutil.copy(EXAMPLE_MODEL, model)
+    folder = tmp_path / "bundle"
+    skipped = ["--for", "trtexec", "triton", "onnxruntime", "deepstream", "--skip", "verify", "cut"]
+    assert main(["deploy", str(model), "--board", "jetpack-6.2", "-o", str(folder), *skipped]) == 0
+    assert not any(set(path.name) & set("\"'$;()\n") for path in folder.rglob("*"))
+    compile((folder / "onnxruntime" / "run.py").read_text(), "run.py", "exec")
+    page = (folder / "README.md").read_text()
+    (repository,) = (path for path in (folder / "triton").iterdir() if path.is_dir())
+    commands = [line for block in page.split("```sh\n")[1:] for line in block.split("\n```")[0].splitlines()]
+    assert ["mkdir", "-p", f"triton/{repository.name}/1"] in [shlex.split(line, comments=True) for line in commands]
 
 
 def test_a_foreign_folder_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

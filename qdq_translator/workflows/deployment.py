@@ -17,7 +17,7 @@ import numpy as np
 from qdq_translator._version import __version__
 from qdq_translator.core.disk import alone, file_digest, write_file, write_json
 from qdq_translator.core.errors import UsageError, UserError
-from qdq_translator.core.formats.files import TranslationFiles, model_name
+from qdq_translator.core.formats.files import TranslationFiles, model_name, plain_name
 from qdq_translator.core.options import DeployOptions, TranslateOptions, VerifyOptions, effective
 from qdq_translator.ir.io import load_model
 from qdq_translator.output import consumers
@@ -68,14 +68,14 @@ def deploy(asked: DeployOptions, say: Callable[[str], None] = lambda text: None)
         work = output.parent / f".qdq_unfinished-{output.name}" / "new"  # in what `alone` makes and removes
         work.mkdir()
         steps = _Steps(work, output, asked, say)
-        name = model_name(asked.model)
+        name = plain_name(model_name(asked.model))  # files of other programs hold it, unquoted
         files, own = TranslationFiles(work, name), TranslationFiles(work / "own", name)
         steps.run("translation", options, lambda: _translate(asked, options, files))
         needs_own = any(hasattr(c, "OWN_MODEL") for c in chosen.values()) or asked.keep_model
         is_float = not _is_quantized(asked.model)
         if needs_own and is_float:
             kept = dataclasses.replace(options, keep_model=True)
-            steps.run("own", kept, lambda: translate(asked.model, kept).save(own.folder))
+            steps.run("own", kept, lambda: translate(asked.model, kept, name).save(own.folder))
         verification = None
         if "verify" not in asked.skip:
             place = work / f"{name}_verification.json"
@@ -134,7 +134,7 @@ class _Steps:
 
 
 def _translate(asked: DeployOptions, options: TranslateOptions, files: TranslationFiles) -> None:
-    translation = translate(asked.model, options)
+    translation = translate(asked.model, options, files.name)
     translation.save(files.folder)
     feed = board_feed(files)  # one random sample (seed 0), raw, for trtexec's --loadInputs and for `ingest`
     for name, place in board_inputs(files.name, list(feed)).items():

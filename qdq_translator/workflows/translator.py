@@ -96,8 +96,7 @@ def translate(
 ) -> Translation:
     """Translates one model.
 
-    model: a path, or a ModelProto (copied, not changed). Weights that lie in other files than the model's are read when
-    they are needed, so those files must stay as they are until the translation is saved. name: what the files are
+    model: a path, whose files must not change meanwhile, or a ModelProto (copied, not changed). name: what the files are
     called (default: the file's stem, else the graph's name). progress: told how far the calibration is (`--calibrate`).
     assume_scales: plan as if every tensor had one and the same scale (`qdq-translator plan`). where: who observes data
     (default: this process). try_more: say what further options would do. explicit: for `explicit`, which puts Q/DQ back

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 from qdq_translator.output.buffers import End
 from qdq_translator.output.consumers import Bundle, trtexec
@@ -22,7 +23,11 @@ def write(bundle: Bundle) -> list[str]:
     plan.parent.mkdir(parents=True, exist_ok=True)
     info = plan.parent.parent / "model_layer_info.json"
     trtexec.script(bundle, BuildRequest(save_engine=str(plan), layer_info=str(info)), "triton/build_plan.sh")
-    return ["mkdir -p " + f"{repository}/1", "sh triton/build_plan.sh", "tritonserver --model-repository=triton"]
+    return [
+        f"mkdir -p {shlex.quote(f'{repository}/1')}",
+        "sh triton/build_plan.sh",
+        "tritonserver --model-repository=triton",
+    ]
 
 
 def config(bundle: Bundle) -> str:

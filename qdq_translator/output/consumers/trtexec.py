@@ -50,7 +50,7 @@ def write(bundle: Bundle) -> list[str]:
     bundle.write("collect.sh", re.sub("|".join(names), lambda match: names[match[0]], COLLECT), 0o777)
     return [
         "sh collect.sh    # builds with build.sh, times, and packs what was found",
-        f"qdq-translator ingest {bundle.name}_board.tar.gz -t .    # here or on the desk",
+        f"qdq-translator ingest {shlex.quote(f'{bundle.name}_board.tar.gz')} -t .    # here or on the desk",
     ]
 
 

@@ -5,6 +5,7 @@ Entropy2's, that of 8.3.150 MinMax's, that of 8.3.240 Entropy2's for a DLA and M
 from __future__ import annotations
 
 import json
+import shlex
 
 from qdq_translator.core.formats.calibration_cache import ALGORITHMS, ENTROPY_CALIBRATION_2
 from qdq_translator.ir.io import load_model
@@ -46,7 +47,7 @@ def write(bundle: Bundle) -> list[str]:
     minmax = f"8.3.150{'' if bundle.on_dla else ' and later'}: {name}_minmax.cache under that name"
     return [
         "sh ultralytics/build.sh && python3 ultralytics/make_engine.py",
-        f"yolo predict model=ultralytics/{name}.engine",
+        f"yolo predict {shlex.quote(f'model=ultralytics/{name}.engine')}",
         f"# or, with an exporter that reads a cache: {name}.cache beside {name}.pt, then yolo export format=engine int8=True",
         f"# {minmax}",
     ]
