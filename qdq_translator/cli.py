@@ -1,7 +1,7 @@
 """The command line: `qdq_translator.py` (translate, NVIDIA's flags) and `qdq-translator COMMAND`.
 
 A command is a module in `qdq_translator/commands/` with `run(options) -> exit status`. It is imported when its options, which are
-declared in `core/options.py`, are understood, so that `--help` responds at once.
+declared in `core/options.py` and `core/command_options.py`, are understood, so that `--help` responds at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from typing import Iterator, Optional, Sequence
 
 from qdq_translator._version import __version__
-from qdq_translator.commands import COMMANDS
+from qdq_translator.commands import COMMANDS, options_of_command
 from qdq_translator.core.errors import UsageError, UserError, unexpected
 
 
@@ -66,7 +66,6 @@ def _run(module_name: str, prog: str, argv: Sequence[str]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # file names need not be UTF-8
     try:
-        from qdq_translator.core.options import options_of_command
         from qdq_translator.core.parsing import make_parser, normalise_flags
 
         options = make_parser(options_of_command(module_name), prog, __version__).parse_args(normalise_flags(argv))

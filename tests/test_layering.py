@@ -131,7 +131,7 @@ def test_options_end_at_the_settings() -> None:
     rank = {name: number for number, floor in enumerate(floors()) for name in floor}
     graph = imports()
     below = {name for name in graph if rank[room(name)] > rank["workflows/"]}
-    options = {"qdq_translator.core.options"}
+    options = {"qdq_translator.core.options", "qdq_translator.core.command_options"}
     reading = {name.partition(".")[2] for name in below - options if graph[name] & options}
     assert {name for name in reading if not name.startswith(READERS_OF_OPTIONS)} == set()
     text = {name: path.read_text(encoding="utf-8") for name, path in modules().items() if name in below}

@@ -18,9 +18,9 @@ import pytest
 from qdq_translator import TranslateOptions
 from qdq_translator.cli import main
 from qdq_translator.core import workers
+from qdq_translator.core.command_options import TuneOptions, VerifyOptions
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.options import TuneOptions, VerifyOptions
 from qdq_translator.core.progress import silent
 from qdq_translator.core.workers.local import MOST_DEATHS, Processes
 from qdq_translator.core.workers.work import InProcess, pack, shards, unpack

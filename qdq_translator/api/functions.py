@@ -23,20 +23,12 @@ from qdq_translator.commands import plan as plan_command
 from qdq_translator.commands import tune as tune_command
 from qdq_translator.commands import verify as verify_command
 from qdq_translator.commands.located import locate
+from qdq_translator.core.command_options import DeployOptions, ExplicitCommand, PlanOptions, TuneOptions, VerifyOptions
 from qdq_translator.core.disk import VALUES
 from qdq_translator.core.errors import ModelError, UsageError, UserError
 from qdq_translator.core.formats.files import plain_name
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.options import (
-    DeployOptions,
-    ExplicitCommand,
-    PlanOptions,
-    TranslateCommand,
-    TranslateOptions,
-    TuneOptions,
-    VerifyOptions,
-    check_values,
-)
+from qdq_translator.core.options import TranslateCommand, TranslateOptions, check_values
 from qdq_translator.core.parsing import did_you_mean
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.ir.io import load_model

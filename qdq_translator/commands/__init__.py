@@ -1,9 +1,11 @@
-"""One module per command, with a function `run(options) -> exit status`; `core.options` holds their options.
+"""One module per command, with `run(options) -> exit status`; `core.options` and `core.command_options` hold the options.
 
 Imports workflows and the folders below. Provides `COMMANDS`, the table of commands.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 COMMANDS = {
     "translate": ("translate", "Q/DQ ONNX -> float ONNX, cache, config and layer argument"),
@@ -25,3 +27,15 @@ COMMANDS = {
     "completion": ("completion", "shell completion for bash, zsh or fish"),
 }
 """Command -> its module in `commands/` and one line about it, in the order in which a user meets them."""
+
+
+def options_of_command(module: str) -> Any:
+    """The dataclass of the command in a module of this folder: `check_engine` -> `CheckEngineOptions`."""
+    if module == "translate":
+        from qdq_translator.core.options import TranslateCommand
+
+        return TranslateCommand
+    from qdq_translator.core import command_options
+
+    name = "".join(word.capitalize() for word in module.split("_"))
+    return getattr(command_options, f"{name}Command", None) or getattr(command_options, f"{name}Options")

@@ -7,10 +7,10 @@ from typing import List, Optional
 
 from qdq_translator.commands.located import locate, print_next
 from qdq_translator.commands.trtexec import build_request, explicit_request
+from qdq_translator.core.command_options import BuildOptions as Options
 from qdq_translator.core.disk import check_place, refuse_overwriting, write_file
 from qdq_translator.core.errors import MissingDependency, UsageError, UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, TranslationFiles
-from qdq_translator.core.options import BuildOptions as Options
 from qdq_translator.core.words import listed
 from qdq_translator.engine import versions
 from qdq_translator.engine.builder import BuildJob, BuildResult, build

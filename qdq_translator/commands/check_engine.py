@@ -9,10 +9,10 @@ from rich.markup import escape
 
 from qdq_translator.commands.explain import occurrences, print_log
 from qdq_translator.commands.located import is_explicit, locate
+from qdq_translator.core.command_options import CheckEngineOptions as Options
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.options import CheckEngineOptions as Options
 from qdq_translator.engine.inspector import EngineCheck, check_engine, planned
 from qdq_translator.engine.layer_info import read_layer_info
 from qdq_translator.engine.messages import read_log

@@ -4,9 +4,8 @@ import os
 import sys
 
 from qdq_translator._version import __version__
-from qdq_translator.commands import COMMANDS
-from qdq_translator.core.options import CompletionOptions as Options
-from qdq_translator.core.options import options_of_command
+from qdq_translator.commands import COMMANDS, options_of_command
+from qdq_translator.core.command_options import CompletionOptions as Options
 from qdq_translator.core.parsing import make_parser
 
 PROGRAMS = ("qdq-translator", "qdq_translator.py")

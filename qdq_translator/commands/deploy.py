@@ -5,7 +5,7 @@ import shlex
 import sys
 from typing import Any, Dict
 
-from qdq_translator.core.options import DeployOptions as Options
+from qdq_translator.core.command_options import DeployOptions as Options
 from qdq_translator.core.words import counted
 from qdq_translator.output.report.model import DEVICES
 from qdq_translator.workflows.deployment import Deployed, deploy

@@ -5,7 +5,7 @@ import json
 import os
 from textwrap import fill
 
-from qdq_translator.core.options import DoctorOptions as Options
+from qdq_translator.core.command_options import DoctorOptions as Options
 from qdq_translator.engine.machine import PROBLEM, examine
 
 

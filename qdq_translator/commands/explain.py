@@ -8,8 +8,8 @@ from textwrap import fill
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 from qdq_translator.commands.located import locate
+from qdq_translator.core.command_options import ExplainOptions as Options
 from qdq_translator.core.errors import UsageError, UserError
-from qdq_translator.core.options import ExplainOptions as Options
 from qdq_translator.core.parsing import did_you_mean
 from qdq_translator.core.rules import RULES, described, docs_page
 from qdq_translator.engine.layer_info import EngineLayer, fused_names

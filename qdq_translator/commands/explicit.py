@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 from qdq_translator.commands.located import EXAMPLE_MODEL
+from qdq_translator.core.command_options import ExplicitCommand as Options
 from qdq_translator.core.disk import read_text, refuse_overwriting
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, model_name
-from qdq_translator.core.options import ExplicitCommand as Options
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.words import counted
 from qdq_translator.workflows.explicit import Explicit, explicit

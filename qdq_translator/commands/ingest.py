@@ -8,12 +8,12 @@ from typing import Any, Dict, List
 
 from qdq_translator.commands.explain import occurrences, print_log
 from qdq_translator.commands.located import locate
+from qdq_translator.core.command_options import IngestOptions as Options
 from qdq_translator.core.disk import write_json
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.engine_rows import Answer, BuiltLayer
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.options import IngestOptions as Options
 from qdq_translator.engine import inspector
 from qdq_translator.engine.board import fit_board, read_profile
 from qdq_translator.engine.layer_info import read_layer_info

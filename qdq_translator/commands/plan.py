@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any, Optional
 
+from qdq_translator.core.command_options import PlanOptions as Options
 from qdq_translator.core.disk import refuse_overwriting, write_json
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles
@@ -12,7 +13,6 @@ from qdq_translator.core.options import (
     AS_PLANNED,
     TranslateOptions,
 )
-from qdq_translator.core.options import PlanOptions as Options
 from qdq_translator.engine.board import fit_board
 from qdq_translator.ir.io import load_model
 from qdq_translator.ir.operators import QUANTIZERS

@@ -4,7 +4,7 @@ import json
 
 from rich.console import Console
 
-from qdq_translator.core.options import PlatformsOptions as Options
+from qdq_translator.core.command_options import PlatformsOptions as Options
 from qdq_translator.output.report.tables import table_of
 from qdq_translator.targets.platforms import PLATFORMS
 

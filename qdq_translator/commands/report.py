@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from qdq_translator.commands.check_engine import draw, inspect, inspect_explicit
 from qdq_translator.commands.located import is_explicit, locate, manifest_of, print_next
+from qdq_translator.core.command_options import ReportOptions as Options
 from qdq_translator.core.disk import read_text, refuse_overwriting, write_file
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.engine_rows import Engine
@@ -15,7 +16,6 @@ from qdq_translator.core.formats.report_rows import Report
 from qdq_translator.core.formats.rows import plain, read
 from qdq_translator.core.formats.schemas import board_schema, read_json, results_schema, tuning_schema
 from qdq_translator.core.formats.tune_rows import Tuning
-from qdq_translator.core.options import ReportOptions as Options
 from qdq_translator.engine.board import read_profile
 from qdq_translator.engine.inspector import engine_truth
 from qdq_translator.engine.unfused import explain_unfused, read_explicit

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 from qdq_translator.commands import explicit
+from qdq_translator.core.command_options import ExplicitCommand
+from qdq_translator.core.command_options import RestoreOptions as Options
 from qdq_translator.core.disk import appear_together, read_text, refuse_overwriting
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.files import read_layer_argument, stated_beside
-from qdq_translator.core.options import ExplicitCommand
-from qdq_translator.core.options import RestoreOptions as Options
 from qdq_translator.core.rules import inference_options
 from qdq_translator.core.words import counted, listed
 from qdq_translator.ir.graph import Graph

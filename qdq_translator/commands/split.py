@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from qdq_translator.commands.located import locate
+from qdq_translator.core.command_options import SplitOptions as Options
 from qdq_translator.core.options import AS_PLANNED, TranslateOptions
-from qdq_translator.core.options import SplitOptions as Options
 from qdq_translator.core.words import counted
 from qdq_translator.workflows.parts import Request, split_model, split_translation
 

@@ -2,10 +2,8 @@
 
 import contextlib
 import json
-import multiprocessing
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -18,7 +16,7 @@ from qdq_translator.core.formats.files import MODEL_SUFFIX, TranslationFiles, mo
 from qdq_translator.core.formats.report_rows import CutParts, Metric, Summary
 from qdq_translator.core.formats.rows import plain, read
 from qdq_translator.core.options import TranslateCommand as Options
-from qdq_translator.core.options import VerifyOptions, check_needs_dla
+from qdq_translator.core.options import check_needs_dla
 from qdq_translator.core.progress import progress_bar, silent
 from qdq_translator.output.emit.write import summarize
 from qdq_translator.simulate.evaluation import evaluation
@@ -107,26 +105,26 @@ _Result = Tuple[Optional[Summary], str]
 
 def _results(models: List[str], options: Options) -> Iterator[_Result]:
     """One result a model, in the order of `models`, each as soon as it and those before it are there."""
-    tasks = [(model, options) for model in models]
-    workers = min(os.cpu_count() or 1 if options.jobs == "auto" else int(options.jobs), len(tasks))
+    workers = min(os.cpu_count() or 1 if options.jobs == "auto" else int(options.jobs), len(models))
     if workers == 1:
-        yield from map(_translate_one, tasks)
+        yield from (_translate_one((model, options, True)) for model in models)
         return
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(_translate_one, tasks)
+    from qdq_translator.core.workers.local import in_processes
+
+    yield from in_processes(workers, _translate_one, [(model, options, False) for model in models])
 
 
-def _translate_one(task: Tuple[str, Options]) -> _Result:
-    """Translate one model; return a summary of plain values, or an error sentence. Also runs in worker processes."""
-    model, options = task
+def _translate_one(task: Tuple[str, Options, bool]) -> _Result:
+    """Translate one model; return a summary of plain values, or an error sentence. Also runs in worker processes.
+
+    task: model, options, whether to show progress."""
+    model, options, shown = task
     try:
         with contextlib.ExitStack() as stack:
             given: Dict[str, Any] = {}
             if options.calibrate:
                 given["where"] = stack.enter_context(evaluation(options.workers, options.scheduler, options.provider))
-                given["progress"] = (
-                    silent if multiprocessing.parent_process() else stack.enter_context(progress_bar(sys.stderr))
-                )
+                given["progress"] = stack.enter_context(progress_bar(sys.stderr)) if shown else silent
             translation = translate(model, options, **given)
             files = translation.save(options.output_dir)
             split, whole = _cut(translation, files, options.cut_tail)
@@ -157,6 +155,7 @@ def _cut(translation: Any, files: TranslationFiles, wanted: bool) -> Tuple[Optio
 
 def _measured(model: str, files: TranslationFiles, options: Options) -> Tuple[Metric, List[str]]:
     """The user's metric on the --calibrate data: name, model's value, simulated engine's value; missed thresholds."""
+    from qdq_translator.core.command_options import VerifyOptions
     from qdq_translator.simulate.compare import EXPLICIT, SIMULATED
     from qdq_translator.workflows.verification import verified
 

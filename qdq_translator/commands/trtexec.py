@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from qdq_translator.commands.located import explicit_model, find_explicit, locate, print_next
+from qdq_translator.core.command_options import EngineOptions
+from qdq_translator.core.command_options import TrtexecOptions as Options
 from qdq_translator.core.disk import refuse_overwriting, write_file
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, TranslationFiles
-from qdq_translator.core.options import EngineOptions, parse_shapes
-from qdq_translator.core.options import TrtexecOptions as Options
+from qdq_translator.core.options import parse_shapes
 from qdq_translator.core.words import others
 from qdq_translator.output.emit import trtexec
 from qdq_translator.output.emit.trtexec import polygraphy

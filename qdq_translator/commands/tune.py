@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 from qdq_translator.commands.located import print_next
+from qdq_translator.core.command_options import TuneOptions as Options
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.disk import alone, check_place, refuse_overwriting
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles, model_name
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.options import TuneOptions as Options
 from qdq_translator.core.options import check_count, check_needs_dla
 from qdq_translator.core.progress import Progress, progress_bar
 from qdq_translator.output.report.tuning import print_outcome

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Dict
 
 from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES, print_next
+from qdq_translator.core.command_options import VerifyOptions as Options
 from qdq_translator.core.disk import check_place, refuse_overwriting, write_file, write_json
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.options import VerifyOptions as Options
 from qdq_translator.core.options import check_count, check_positive
 from qdq_translator.core.progress import progress_bar
 from qdq_translator.simulate.evaluation import evaluation

@@ -15,10 +15,11 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import numpy as np
 
 from qdq_translator._version import __version__
+from qdq_translator.core.command_options import DeployOptions, VerifyOptions
 from qdq_translator.core.disk import alone, file_digest, write_file, write_json
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.files import TranslationFiles, model_name, plain_name
-from qdq_translator.core.options import DeployOptions, TranslateOptions, VerifyOptions, effective
+from qdq_translator.core.options import TranslateOptions, effective
 from qdq_translator.ir.io import load_model
 from qdq_translator.output import consumers
 from qdq_translator.output.buffers import End

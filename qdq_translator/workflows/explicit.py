@@ -12,12 +12,13 @@ import onnx
 from onnx import TensorProto
 
 from qdq_translator._version import __version__
+from qdq_translator.core.command_options import ExplicitOptions
 from qdq_translator.core.disk import appear_together
 from qdq_translator.core.errors import ModelError, UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.formats.schemas import EXPLICIT_REPORT, read_json
-from qdq_translator.core.options import ExplicitOptions, TranslateOptions
+from qdq_translator.core.options import TranslateOptions
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.words import counted, listed, others
 from qdq_translator.ir.constants import is_dequantize, is_quantize

@@ -10,6 +10,7 @@ from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 import onnx
 
 from qdq_translator._version import __version__
+from qdq_translator.core.command_options import VerifyOptions
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats import report_rows
@@ -26,7 +27,7 @@ from qdq_translator.core.formats.verify_rows import (
     Verification,
 )
 from qdq_translator.core.hypotheses import BETWEEN, FUSION, GPU_INT8, HYPOTHESES, RANGES, SIGMOID
-from qdq_translator.core.options import VerifyOptions, words_of
+from qdq_translator.core.options import words_of
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import Source, load_model

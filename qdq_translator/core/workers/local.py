@@ -11,10 +11,17 @@ import threading
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterable, Iterator, Optional, Sequence
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.workers.work import Engine, Packed, Work, pack, processors, shard_of, unpack
+
+
+def in_processes(workers: int, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+    """The results of the tasks, in their order, each as soon as it and those before it are there."""
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(function, tasks)
+
 
 MOST_DEATHS = 3
 """In a row, without one shard done in between."""

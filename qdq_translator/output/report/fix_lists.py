@@ -152,7 +152,7 @@ _WRITERS: dict[str, Callable[[FixLists], list[str]]] = {
 
 
 def format_fix_list(report: Report, tool: str) -> str:
-    """Python to paste into the script that quantizes. `tool`: one of TOOLS of `core/options.py`."""
+    """Python to paste into the script that quantizes. `tool`: one of TOOLS of `core/command_options.py`."""
     lists = fix_lists(report)
     if not (lists.tensors or lists.more or lists.leave):
         return "# Nothing to change: no layer is in FP16 because of a missing scale, and none has unused quantizers.\n"

@@ -14,6 +14,7 @@ from typing import Any, Callable, Iterator, Optional
 import onnx
 
 from qdq_translator._version import __version__
+from qdq_translator.core.command_options import TuneOptions
 from qdq_translator.core.disk import file_digest, write_json
 from qdq_translator.core.formats import tune_rows
 from qdq_translator.core.formats.files import model_name
@@ -21,7 +22,7 @@ from qdq_translator.core.formats.layer_precisions import is_expressible
 from qdq_translator.core.formats.report_rows import Source
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.formats.tune_rows import FP16, Cost, Goal, Measured
-from qdq_translator.core.options import TranslateOptions, TuneOptions, effective
+from qdq_translator.core.options import TranslateOptions, effective
 from qdq_translator.core.progress import Progress
 from qdq_translator.core.words import counted
 from qdq_translator.core.workers.work import pack
