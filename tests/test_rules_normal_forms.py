@@ -292,6 +292,14 @@ def test_f8_layer_normalization_for_8_5(call: str) -> None:
         assert ops(same_function(explicit, platform=platform)) == ["LayerNormalization", "Abs"]
 
 
+def test_f8_rms_normalization_for_every_parser() -> None:
+    explicit = between("[rms] o = RMSNormalization<epsilon=0.1>(i, k)", opset=23, k=weights(3))
+    for platform in ("jetpack-5.1.1", "jetpack-6.2"):
+        found = ops(same_function(explicit, platform=platform))
+        assert found == ["Mul", "ReduceMean", "Add", "Sqrt", "Div", "Mul", "Abs"]
+    assert "RMSNormalization" in ops(same_function(explicit, platform=None))
+
+
 @pytest.mark.parametrize("more, read", [("n", ""), ("v", "v = Neg(n)")], ids=["graph output", "read"])
 def test_f8_layer_normalization_whose_mean_is_read_stays(more: str, read: str) -> None:
     text = f"""g (float[2,3,4] x) => (float[2,3,4] y, float[2,3,1] {more}) {{ {pair("x", "i")} o, n = LayerNormalization(i, k) {read}

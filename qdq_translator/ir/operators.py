@@ -42,6 +42,7 @@ PARTS = ("Slice", "Split", "Gather")
 COMPARISONS = ("Equal", "Greater", "Less")
 SPATIAL_MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
 RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
+LAYER_NORMS = ("LayerNormalization", "RMSNormalization")
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 _LAST_NUMBERS = tuple(float(np.finfo(kind).max) for kind in (np.float16, np.float32, np.float64))
 
@@ -206,7 +207,9 @@ def axis(node: Node, opset: int) -> int:
     """The one axis of an operator that has one, as written, perhaps negative."""
     if node.is_op("Softmax", "LogSoftmax", "Hardmax"):
         return int(node.get("axis", -1 if opset >= 13 else 1))
-    return int(node.get("axis", {"Split": 0, "Gather": 0, "LayerNormalization": -1}.get(node.op_type, 1)))
+    if node.is_op(*LAYER_NORMS):
+        return int(node.get("axis", -1))
+    return int(node.get("axis", 0 if node.is_op("Split", "Gather") else 1))
 
 
 def axis_and_size(node: Node, opset: int, shape: Optional[Sequence[object]]) -> tuple[int, Optional[int]]:

@@ -239,7 +239,7 @@ class Row:
 
     def put(self, rule: str, *more: Node) -> None:
         """Replace the node by the layers of the row. more: nodes that are removed with it."""
-        self.editor.replace(rule, self.node, self.close(), more=more)
+        self.editor.replace(rule, self.node, self.close(), {name: [] for node in more for name in node.outputs}, more)
         self.rule = rule
 
     def derive(self, layers: Sequence[Node], source: str, *more: Any, **named: Any) -> None:

@@ -9,7 +9,9 @@ import pytest
 from onnx import TensorProto
 
 from qdq_translator import TranslateOptions, translate
-from tests.dla.check import BATCHES, both, covers, decibels, feed_of, graph, ints, pair, same
+from qdq_translator.passes import pipeline
+from qdq_translator.passes.pipeline import PIPELINE
+from tests.dla.check import BATCHES, both, covers, decibels, feed_of, graph, ints, pair, same, weights
 
 X, Y = "float[{N},8,6,5] x", "float[b,c,h,w] y"
 POW: dict[str, Any] = {"platform": "jetpack-6.2", "assume": "pow"}
@@ -135,6 +137,97 @@ def test_case_4(batch: str, axes: list[int], root: str, squares: str) -> None:
     checked(batch, norm(f"{body}e = Add (v, eps)\n{root}", batch, **used, **EPSILON))
 
 
+PARTS = """a = ReduceMean <axes = [-1]> (l)
+d = Sub (l, a)
+p = Pow (d, two)
+v = ReduceMean <axes = [-1]> (p)
+e = Add (v, eps)
+r = Sqrt (e)
+n = Div (d, r)
+m = Mul (n, g)
+o = Add (h, m)"""
+ROOTED = "p = Mul (l, l)\nv = ReduceMean <axes = [-1]> (p)\ne = Add (v, eps)\nr = Sqrt (e)\nn = Div (l, r)\nm = Mul (n, g)\no = Add (m, h)"
+
+
+def tokens(body: str, opset: int, batch: str = "1") -> Any:
+    """A MatMul over the last of three axes, a normalization of 'l' to 'o', and another MatMul."""
+    before = "f = Reshape (q, to)\nu = Transpose <perm = [0, 2, 1]> (f)\nk = MatMul (u, w)\nl = Add (k, u)\n"
+    after = "\nj = MatMul (o, w)\nc = Add (j, l)\nb = Transpose <perm = [0, 2, 1]> (c)\nt = Reshape (b, back)"
+    used = {**EPSILON, "two": np.float32(2), "minus": np.float32(-0.5)}
+    arrays = {name: values for name, values in used.items() if name in body}
+    shapes = {"to": ints(0, 8, 30), "back": ints(0, 8, 6, 5), "w": np.eye(8, dtype=np.float32) / 4}
+    return norm(before + body + after, batch, opset, **shapes, **FACTORS, **arrays)
+
+
+@pytest.fixture
+def with_normal_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule F8 writes an RMSNormalization, which no parser has, in parts if it is not rewritten."""
+    monkeypatch.setattr(pipeline, "PIPELINE", PIPELINE)
+
+
+@covers(4)
+@pytest.mark.usefixtures("with_normal_forms")
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("parts", "operator", "opset"),
+    [(PARTS, "o = LayerNormalization (l, g, h)", 17), (ROOTED, "n = RMSNormalization (l, g)\no = Add (n, h)", 23)],
+)
+def test_case_4_of_three_dimensions(batch: str, parts: str, operator: str, opset: int) -> None:
+    """As exporters write it below opset 17: what comes of it is what comes of the operator."""
+    found = checked(batch, tokens(parts, 13, batch))
+    whole = checked(batch, tokens(operator, opset, batch))
+    scale = "BatchNormalization"  # the bias of an RMSNormalization is an Add of the network
+    assert [op.replace("Add", scale) for op in whole.ops] == [op.replace("Add", scale) for op in found.ops]
+
+
+@covers(4)
+@pytest.mark.usefixtures("with_normal_forms")
+def test_case_4_over_all_but_the_batch() -> None:
+    assert checked("1", norm("t = RMSNormalization <axis = 1> (q, g)", opset=23, g=WHOLE["g"])).ops[-2:] == [
+        "Mul",
+        "Relu",
+    ]
+
+
+@covers(2)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("body", "opset"),
+    [
+        ("r = Reshape (c, to)\ni = InstanceNormalization (r, o, n)\nu = Reshape (i, back)\nm = Mul (u, k)", 17),
+        ("m = GroupNormalization <num_groups = 4> (c, g, h)", 21),
+    ],
+)
+def test_case_2_of_one_dimension(batch: str, body: str, opset: int) -> None:
+    text = f"c = Conv <pads = [1, 1]> (q, w)\n{body}\na = Relu (m)\ny = Conv <pads = [1, 1]> (a, w)"
+    arrays = {**GROUPS, "back": ints(0, 8, 30), "k": FACTORS["g"].reshape(8, 1)} if "Reshape" in body else FACTORS
+    kernel = {"w": weights(1, 8, 8, 3)}
+    found = same(
+        graph("float[{N},8,30] x", "float[b,c,l] y", pair("x", "q") + text, batch, opset, **kernel, **arrays),
+        batch,
+        **POW,
+    )
+    assert found.rules.count("D29") == 1 and set(found.gpu()[1]) == {"Reshape"}
+
+
+GRN = "e = Add (n, eps)\nd = Div (m, e)\np = Mul (l, d)\nk = Mul (p, g)\nb = Add (k, h)\no = Add (b, l)\n"
+
+
+@covers(5)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("last", [False, True])
+def test_case_5_grn(batch: str, last: bool) -> None:
+    """The global response normalization of ConvNeXt V2, over channels in their place or last, as its authors write it."""
+    body = "l = Relu (q)\nm = ReduceL2 <axes = [2, 3]> (l)\nn = ReduceMean <axes = [1]> (m)\n" + GRN + "t = Relu (o)"
+    factors = {name: values.reshape(8, 1, 1) for name, values in FACTORS.items()}
+    if last:
+        body = "u = Transpose <perm = [0, 2, 3, 1]> (q)\nl = MatMul (u, w)\nm = ReduceL2 <axes = [1, 2]> (l)\n"
+        body += f"n = ReduceMean <axes = [-1]> (m)\n{GRN}c = MatMul (o, w)\nt = Transpose <perm = [0, 3, 1, 2]> (c)"
+        factors = {**FACTORS, "w": np.eye(8, dtype=np.float32) / 4}
+    found = checked(batch, norm(body, batch, eps=np.float32(1e-6), **factors))
+    assert not {"Transpose", "MatMul"} & set(found.ops)
+
+
 @covers(4)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_case_4_without_a_mean(batch: str) -> None:
@@ -184,6 +277,13 @@ IN, LN, SIZES = (
         pytest.param("t = ReduceL2 <axes = [1, 2]> (q)", SIZES, X, {}, marks=covers("other axes")),
         pytest.param(IN, SIZES, "float[1,8,h,5] x", {}, marks=covers("sizes that are not known")),
         pytest.param(IN, SIZES, "float[1,8,6] x", {}, id="three dimensions"),
+        pytest.param(
+            "t = LpNormalization <axis = 1> (q)",
+            "epsilon",
+            X,
+            {},
+            marks=covers("`LpNormalization`, which has no epsilon"),
+        ),
         pytest.param(
             "u = Shrink (g)\n" + IN.replace(" g", " u"),
             "computed",

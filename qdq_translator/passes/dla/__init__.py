@@ -84,7 +84,8 @@ _PLACES = "its indices are computed, or address single values"
 NO_REWRITE = {
     "MatMul": dense.PRODUCT,
     "Einsum": dense.PRODUCT,
-    **dict.fromkeys(("LpNormalization", "MeanVarianceNormalization", "RMSNormalization"), _ROOT),
+    "LpNormalization": norms.NO_EPSILON,
+    "MeanVarianceNormalization": _ROOT,
     **dict.fromkeys(("LpPool", "GlobalLpPool"), "the DLA has no root (limit O1)"),
     **dict.fromkeys(("Erf", "Gelu"), hard_activations.ERROR_FUNCTION),
     **dict.fromkeys(

@@ -4,9 +4,9 @@
    [N, H, W, C] becomes [N, C, H, W], [N, T, C] becomes [N, C, T, 1]; where the batch size is 1 and the first axis is another
    one, [T, C] becomes [1, C, T, 1] and [A, B, C] becomes [1, C, A, B]; so does [A * B, C] between Reshapes (as OnnxSlim writes a MatMul).
 2. Layers between and around them that work value by value (Add, Relu, the parts of GELU, ...) keep their operator, as do Softmax,
-   Concat, Split and Slice over the last axis, which is the second one then.
+   Concat, Split and Slice over the last axis, which is the second one then; so do the parts of normalizations where Pow is assumed.
 3. Reshapes and Transposes between tensors whose [N, C, H, W] form is the same are removed.
-4. `LayerNormalization` over the last axis keeps its operator and works on [N, H, W, C] between two Transposes; on
+4. `LayerNormalization` or `RMSNormalization` over the last axis keeps its operator and works on [N, H, W, C] between two Transposes; on
    [N, T, 1, C] where it worked on [N, T, C].
 
 Between such tensors and other layers there is a Transpose (and a Reshape, if they do not have four dimensions), which
@@ -36,6 +36,8 @@ from qdq_translator.passes.matmul_2d import trained_by_column
 
 RULE = "D18"
 _VALUE_BY_VALUE = (*lifting.UNARY, "Gelu", "Mish", "Reciprocal", "Log", "Selu", "Celu", "Softsign")
+_NARY = ("Pow", *ELEMENTWISE)
+_REDUCTIONS = ("ReduceMean", "ReduceL2")
 _OVER_LAST = ("Softmax", "Concat", "Split", "Slice")
 _CURED = frozenset(("A3", "E2", "K1", "S2", "S3"))
 """Limits that four dimensions with channels in their place keep."""
@@ -160,17 +162,19 @@ class _Matching:
         if node.is_op(*DENSE):
             source = self.form(node.inputs[0])
             return source is not None and self.rewriter.attempt(dense.check, node) and source.rows == form.rows
+        if node.is_op(*_REDUCTIONS):
+            return self.reduced(node) is not None
+        if node.is_op(*_VALUE_BY_VALUE, *_NARY):
+            same, constant = (lambda n: self._spreads(n, form)), (lambda dims: self._broadcasts(dims, form))
+            return lifting.value_by_value(self.rewriter, node, same, constant, _VALUE_BY_VALUE, _NARY)
         if any(other.rows != form.rows for other in map(self.form, filter(None, node.inputs)) if other is not None):
             return False
-        if node.is_op("LayerNormalization"):
+        if node.is_op(*operators.LAYER_NORMS):
             last = operators.axis(node, self.graph.opset()) in (-1, len(form.shape) - 1)
-            return last and self._same(node.inputs[0], form)
-        if node.is_op(*_OVER_LAST):
-            known = self.graph.opset() >= 13 or not node.is_op("Softmax")
-            reads = node.inputs if node.is_op("Concat") else node.inputs[:1]
-            return known and self._over_last(node) and all(map(self.form, reads))
-        same, constant = (lambda n: self._same(n, form)), (lambda dims: self._broadcasts(dims, form))
-        return lifting.value_by_value(self.rewriter, node, same, constant, _VALUE_BY_VALUE, ("Pow", *ELEMENTWISE))
+            return last and self._spreads(node.inputs[0], form)
+        known = node.is_op(*_OVER_LAST) and (self.graph.opset() >= 13 or not node.is_op("Softmax"))
+        reads = node.inputs if node.is_op("Concat") else node.inputs[:1]
+        return known and self._over_last(node) and all(map(self.form, reads))
 
     def _is_view(self, node: Node, form: _Form) -> bool:
         """True for a shape change that keeps the [N, C, H, W] form."""
@@ -187,9 +191,25 @@ class _Matching:
             and (other.batch == form.batch or self.batch == 1)
         )
 
-    def _same(self, tensor: str, form: _Form) -> bool:
+    def _spreads(self, tensor: str, form: _Form) -> bool:
+        """Of the same shape; where the DLA has Pow also of size 1 along some axes, as in the parts of a normalization."""
         other = self.form(tensor)
-        return other is not None and other.shape == form.shape
+        if other is None or other.batch != form.batch or len(other.shape) != len(form.shape):
+            return False
+        if other.rows == form.rows and other.shape == form.shape:
+            return True
+        fits = all(size in (1, full) for size, full in zip((*other.rows, other.channels), (*form.rows, form.channels)))
+        return self.rewriter.has_power() and fits
+
+    def reduced(self, node: Node) -> Optional[list[int]]:
+        """The axes of [N, C, H, W] of a reduction in a normalization; None if it is none, or where the DLA has no Pow."""
+        form, target, array = self.form(node.inputs[0]), self.form(node.outputs[0]), self.graph.array
+        own = operators.non_negative(operators.axes(node, array), self.rewriter.types.rank(node.inputs[0]))
+        if form is None or target is None or own is None or not self.rewriter.has_power() or form.batch != target.batch:
+            return None
+        last = len(form.shape) - 1
+        kept = operators.keeps_dimensions(node) and not (form.batch and 0 in own) and (last > 1 or own == [1])
+        return sorted(1 if axis == last else axis + (1 if form.batch else 2) for axis in own) if kept else None
 
     def _broadcasts(self, dims: Iterable[int], form: _Form) -> bool:
         sizes = tuple(dims)
@@ -213,7 +233,7 @@ class _Matching:
         cured = added = 0
         for node in region:
             limits = self.rewriter.rejected_by(node)
-            cured += bool(limits) and limits <= _CURED
+            cured += bool(limits) and (limits <= _CURED or node.is_op(*_REDUCTIONS))
             if node.is_op("MatMul") and trained_by_column(self.rewriter.network, node.inputs[1]):
                 cured += 2 * ((self.rewriter.types.rank(node.inputs[0]) or 0) > 2)
         inside = {id(node) for node in region}
@@ -238,6 +258,7 @@ def _lift(matching: _Matching, nodes: list[Node]) -> None:
     rewriter, graph = matching.rewriter, matching.graph
     region = lifting.Region(rewriter, RULE, nodes, "_nchw")
     into, back = functools.partial(_into, matching), functools.partial(_back, matching)
+    axes = {id(node): (matching.reduced(node) if node.is_op(*_REDUCTIONS) else None) or [1] for node in nodes}
     for node in nodes:
         region.begin(node)
         for name in node.inputs:
@@ -255,7 +276,7 @@ def _lift(matching: _Matching, nodes: list[Node]) -> None:
                 if not region.exit(node, output, back, "the same values in another order"):
                     region.gone[output] = [rewriter.tensor(f"{output}_nchw")]
                     rewriter.network.rename_tensor(output, *region.gone[output])
-            _convert(region, node, form)
+            _convert(region, node, form, axes[id(node)])
         region.note()
 
 
@@ -325,19 +346,20 @@ def _transpose(rewriter: Rewriter, source: str, target: str, order: list[int]) -
     return Node("Transpose", [source], [target], rewriter.node(f"{target}_transpose"), perm=order)
 
 
-def _convert(region: lifting.Region, node: Node, form: _Form) -> None:
-    """The node on [N, C, H, W], in place."""
+def _convert(region: lifting.Region, node: Node, form: _Form, axes: list[int]) -> None:
+    """The node on [N, C, H, W], in place. axes: of a Slice or reduction."""
     rewriter, graph, inputs = region.rewriter, region.rewriter.graph, region.inputs(node)
     if node.is_op(*DENSE):
         dense.convert(rewriter, node, inputs)
-    elif node.is_op("LayerNormalization"):
+    elif node.is_op(*operators.LAYER_NORMS):
         _between_transposes(region, node, inputs)
-    elif node.is_op("Slice"):
+    elif node.is_op("Slice", *_REDUCTIONS):
         graph.set_inputs(node, inputs)
         if len(inputs) == 1:
-            node.set("axes", [1])
+            node.set("axes", axes)
         else:
-            graph.set_input(node, 3, rewriter.constant(f"{node.name}.axes", np.array([1], np.int64)))
+            index = 3 if node.is_op("Slice") else 1
+            graph.set_input(node, index, rewriter.constant(f"{node.name}.axes", np.array(axes, np.int64)))
     elif node.is_op(*_OVER_LAST):
         node.set("axis", 1)
         graph.set_inputs(node, inputs)

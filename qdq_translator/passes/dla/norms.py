@@ -7,107 +7,64 @@
 3. `LayerNormalization` over channels, also as the last axis -> the same with a 1x1 Conv to one channel for each mean, and another that
    copies what comes of it to all channels, with the scale as its weights: the DLA broadcasts no tensor along channels
 4. `ReduceMean`, `Sub`, `Pow` or `Mul`, `ReduceMean`, `Add`, `Sqrt` (or the power) and `Div` (or `Mul` with the reciprocal) over these
-   axes -> the same; without Sub (RMSNorm) d = x
-5. `ReduceL2` over H and W or over channels -> the root of the mean of squares (rule D4), times the root of their number
+   axes, and `Mul` and `Add` of a constant for each channel behind them -> the same; without Sub (RMSNorm), or as `RMSNormalization`, d = x
+5. `ReduceL2` over H and W (GRN) or over channels -> the root of the mean of squares (rule D4), times the root of their number
 
 New tensors get no scale. A square above 65504 overflows in FP16: where x can be that large, it is multiplied by a power of two, and
 epsilon by its square. If the range is not known, it is the least one from 1/16 to 1 that keeps epsilon above 0 in FP16.
 Not: without that word, or below TensorRT 10.3; other axes; sizes that are not known; a scale or bias that is computed; an epsilon that
-would be 0 in FP16 where no square overflows; more than 8192 channels; parts that other layers read.
+would be 0 in FP16 where no square overflows; more than 8192 channels; parts that other layers read; `LpNormalization`, which has no epsilon.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Union
 
 import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla import lifting
-from qdq_translator.passes.dla.norm_parts import Norm, found_at
-from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, NO_ROOT, NO_SQUARES, Rewriter, Row
+from qdq_translator.passes.dla.norm_parts import OTHER_AXES, Norm, found_at, of_operator
+from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, NO_ROOT, NO_SQUARES, Rewriter, Row, Stays
 from qdq_translator.passes.dla.spatial_mean import reduced
 
 RULE = "D29"
+NO_EPSILON = "it has no epsilon, and the power of 0 is infinite; write it as ReduceL2, Max and Div"
 _LARGEST, _TINIEST = 255.0, 2.0**-24
 """A number whose square FP16 holds, and its smallest one."""
-_OTHER_AXES = "it does not work over channels, over H and W or over groups of channels, of four known dimensions"
 
 
 def apply(rewriter: Rewriter) -> None:
-    rewriter.each("InstanceNormalization", "GroupNormalization", "LayerNormalization", "ReduceL2", rewrite=_rewrite)
+    rewriter.each("InstanceNormalization", "GroupNormalization", *operators.LAYER_NORMS, "ReduceL2", rewrite=_rewrite)
     for node in rewriter.nodes("Sqrt", "Pow") if rewriter.has_power() else ():
         norm = found_at(rewriter, node)
-        why = "" if norm is None else _build(rewriter, norm)
-        if why:
-            rewriter.leave(node, why)
+        if norm is not None:
+            rewriter.attempt(_build, node, norm)
 
 
-def _rewrite(rewriter: Rewriter, node: Node) -> str:
-    """'', or why it stays."""
+def _rewrite(rewriter: Rewriter, node: Node) -> None:
     if not rewriter.has_power():
-        return NO_ROOT
+        raise Stays(NO_ROOT)
     if node.is_op("ReduceL2"):
-        return _root_of_squares(rewriter, node)
-    norm = _operator(rewriter, node)
-    return norm if isinstance(norm, str) else _build(rewriter, norm)
+        _root_of_squares(rewriter, node)
+    else:
+        _build(rewriter, node, of_operator(rewriter, node))
 
 
-def _operator(rewriter: Rewriter, node: Node) -> Union[Norm, str]:
-    """Cases 1 to 3, or why it stays."""
-    graph, source, last, groups = rewriter.graph, node.inputs[0], node, operators.groups_of_channels(node)
-    before, behind = graph.producer.get(source), graph.only_consumer(node.outputs[0])
-    if rewriter.rank(source) == 3 and before is not None and behind is not None and behind.is_op(*operators.VIEWS):
-        batch, parts, _ = rewriter.types.shape(source) or (None, 0, None)
-        groups, source, last = parts if isinstance(parts, int) else 0, before.inputs[0], behind
-        shape = rewriter.types.shape(source) or (None,)
-        same = shape == rewriter.types.shape(last.outputs[0]) and batch == shape[0]
-        alone = before.is_op(*operators.VIEWS) and graph.only_consumer(before.outputs[0]) is node
-        if not (same and alone and groups and node.is_op("InstanceNormalization")):
-            return _OTHER_AXES
-    image = rewriter.image(source)
-    first = operators.from_front(operators.axis(node, graph.opset()), 4) if node.is_op("LayerNormalization") else 2
-    if image is None or first < 1 or not lifting.one_output(rewriter, node):
-        return _OTHER_AXES
-    factors = [values for values in map(graph.array, filter(None, node.inputs[1:])) if values is not None]
-    if len(factors) < len(list(filter(None, node.inputs[1:]))):
-        return "its scale or bias is computed"
-    channels = image[3] if first == 3 else image[1]
-    whole = node.is_op("LayerNormalization") and first < 3
-    sizes = (1, *image[1:]) if whole else (1, channels, 1, 1)
-    full = [v if whole else np.repeat(v, channels // max(1, v.size)).reshape(1, -1, 1, 1) for v in factors]
-    if any(v.ndim > 4 or any(a not in (1, b) for a, b in zip(v.shape[::-1], sizes[::-1])) for v in full):
-        return "its scale or bias does not fit its input"
-    gone = () if last is node or before is None else (before, node)
-    return Norm(
-        source,
-        set(range(first, 4)),
-        operators.epsilon(node),
-        last,
-        gone,
-        True,
-        groups,
-        tuple(np.broadcast_to(v, sizes) for v in full),
-    )
-
-
-def _build(rewriter: Rewriter, norm: Norm) -> str:
-    """'', or why it stays."""
+def _build(rewriter: Rewriter, _: Node, norm: Norm) -> None:
     image, turned, axes, name = rewriter.image(norm.source), norm.axes == {3}, norm.axes, norm.last.name
     spatial = set() if image is None else {axis for axis in (2, 3) if image[1:][axis - 1] > 1}
     each = turned or (1 in axes and not axes & spatial)
     if image is None or not axes or 0 in axes or not (each or spatial <= axes):
-        return _OTHER_AXES
+        raise Stays(OTHER_AXES)
     channels = image[3] if turned else image[1]
     groups, factor = norm.groups or (1 if 1 in axes else channels), _factor(rewriter, norm)
     if channels % groups:
-        return _OTHER_AXES
+        raise Stays(OTHER_AXES)
     if channels > MOST_CHANNELS:
-        return f"it has more than {MOST_CHANNELS} channels"
+        raise Stays(f"it has more than {MOST_CHANNELS} channels")
     if not factor:
-        return "its epsilon would be 0 in FP16 where no square overflows"
+        raise Stays("its epsilon would be 0 in FP16 where no square overflows")
     row = Row(rewriter, norm.last).at(norm.source)
     if turned:
         row.add("Transpose", "nchw", perm=[0, 3, 1, 2])
@@ -116,10 +73,8 @@ def _build(rewriter: Rewriter, norm: Norm) -> str:
     copied = np.broadcast_to(scale.reshape(-1), channels)[:, np.newaxis] if each else np.ones((0, 0))
     _layers(row, norm, 1 if each else groups, factor, copied, channels)
     if scale.shape[2:] not in ((), (1, 1)):
-        row.add("Mul", "scaled", rewriter.constant(f"{name}.scale", scale))
-        row.add(
-            "Add", "moved", rewriter.constant(f"{name}.bias", np.broadcast_to(shift, scale.shape).astype(scale.dtype))
-        )
+        for op, what, values in zip(("Mul", "Add"), ("scaled", "moved"), norm.factors):
+            row.add(op, what, rewriter.constant(f"{name}.{what}", values))
     elif np.any(shift) or not (each or np.all(scale == 1)):
         row.scale("scaled", channels, 1.0 if each else scale.reshape(-1), shift.reshape(-1))
     rewriter.network.withhold(*(layer.outputs[0] for layer in row.nodes[layers:-1]), why=NO_SQUARES)
@@ -128,7 +83,6 @@ def _build(rewriter: Rewriter, norm: Norm) -> str:
     row.put(RULE, *norm.gone)
     for node in norm.gone:
         rewriter.graph.remove(node)
-    return ""
 
 
 def _factor(rewriter: Rewriter, norm: Norm) -> float:
@@ -178,11 +132,11 @@ def _layers(row: Row, norm: Norm, groups: int, factor: float, copied: np.ndarray
     row.add("Mul", "normal", d)
 
 
-def _root_of_squares(rewriter: Rewriter, node: Node) -> str:
-    """Case 5; '', or why it stays."""
+def _root_of_squares(rewriter: Rewriter, node: Node) -> None:
+    """Case 5."""
     image, axes = rewriter.image(node.inputs[0]), reduced(rewriter, node)
     if image is None or not operators.keeps_dimensions(node) or axes not in ({1}, {2}, {3}, {2, 3}):
-        return _OTHER_AXES
+        raise Stays(OTHER_AXES)
     row, factor = Row(rewriter, node), _factor(rewriter, Norm(node.inputs[0], axes, 1.0, node, centred=False))
     if factor != 1:
         row.scale("small", image[1], factor)
@@ -194,4 +148,3 @@ def _root_of_squares(rewriter: Rewriter, node: Node) -> str:
     row.scale("root", 1 if axes == {1} else image[1], math.sqrt(count) / factor)
     rewriter.network.withhold(*(layer.outputs[0] for layer in row.nodes[:-1]), why=NO_SQUARES)
     row.put(RULE)
-    return ""

@@ -29,7 +29,7 @@ from qdq_translator.passes.normal_forms.one_dimensional import is_one_dimensiona
 RULE = "D26"
 _WINDOWED = ("Conv", "ConvTranspose", "MaxPool", "AveragePool")
 _NARY = (*operators.ELEMENTWISE, "PRelu", "Mean", "Pow", "Where")
-_SAME = ("BatchNormalization", "InstanceNormalization", "GlobalAveragePool", "GlobalMaxPool")
+_SAME = ("BatchNormalization", "InstanceNormalization", "GroupNormalization", "GlobalAveragePool", "GlobalMaxPool")
 _REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")
 
 

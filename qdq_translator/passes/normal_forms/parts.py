@@ -92,15 +92,14 @@ _PARTS: dict[str, Callable[[Editor, Node], None]] = {
 
 
 def layer_norm(editor: Editor) -> None:
-    """Rule F8: LayerNormalization in parts, if the parser of the target's TensorRT has none (8.5 and before).
+    """Rule F8: LayerNormalization in parts, if the parser of the target's TensorRT has none (8.5 and before), and RMSNormalization.
 
-    `mean, x - mean, its square, its mean, + epsilon, root, quotient, * scale, + bias`. The parts get no scales: the
-    inside of a normalization is not suitable for INT8. Not: on other versions; a second or third output that is read;
+    `mean, x - mean, its square, its mean, + epsilon, root, quotient, * scale, + bias`; RMSNormalization without the first two. The parts
+    get no scales: the inside of a normalization is not suitable for INT8. Not: on other versions; a second or third output that is read;
     operands that are not constant; an unknown rank, or an axis that it does not have.
     """
-    if editor.parser is None or has_operator("LayerNormalization", editor.parser):
-        return
-    for node in editor.nodes("LayerNormalization"):
+    missing = [op for op in operators.LAYER_NORMS if editor.parser is not None and not has_operator(op, editor.parser)]
+    for node in editor.nodes(*missing):
         rank, dtype = editor.rank(node.inputs[0]), editor.dtype(node.inputs[0])
         constant = all(name in editor.graph.initializers for name in node.inputs[1:])
         read = any(name and editor.graph.is_used(name) for name in node.outputs[1:])
@@ -119,8 +118,10 @@ def _in_parts(editor: Editor, node: Node, axes: list[int], dtype: type) -> None:
             return row.add("ReduceMean", what, editor.constant(f"{node.name}.axes", np.array(axes, np.int64)))
         return row.add("ReduceMean", what, axes=axes)
 
-    average = mean("mean")
-    centred = row.at(source).add("Sub", "centred", average)
+    centred = source
+    if node.is_op("LayerNormalization"):
+        average = mean("mean")
+        centred = row.at(source).add("Sub", "centred", average)
     row.add("Mul", "square", centred)
     mean("variance")
     epsilon: np.ndarray = np.full((1,) * (axes[-1] + 1), operators.epsilon(node), dtype)

@@ -14,7 +14,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from qdq_translator.core.formats.report_rows import Finding
-from qdq_translator.ir.operators import ACTIVATIONS, COMPARISONS, DENSE, ELEMENTWISE, POOLING, RESIZES, WEIGHTED
+from qdq_translator.ir.operators import (
+    ACTIVATIONS,
+    COMPARISONS,
+    DENSE,
+    ELEMENTWISE,
+    LAYER_NORMS,
+    POOLING,
+    RESIZES,
+    WEIGHTED,
+)
 from qdq_translator.targets.dla import checks
 from qdq_translator.targets.dla.checks import Check
 
@@ -78,7 +87,7 @@ _NOT_NATIVE = (
     *("HardSigmoid", "Elu", "Selu", "Celu", "Softplus", "Softsign", "Mish", "Erf", "Exp", "Log", "Sqrt", "Reciprocal"),
     *("Floor", "Ceil", "Round", "Sign", "Expand", "Tile", "Mod", "Mean", "Acos", "Acosh", "Asin", "Asinh", "Atan"),
     *("Cosh", "Sinh", "Tan", "GreaterOrEqual", "LessOrEqual", "LogSoftmax", "LpNormalization", "LpPool"),
-    *("GlobalLpPool", "InstanceNormalization", "GroupNormalization", "LayerNormalization", "ReduceL1", "ReduceL2"),
+    *("GlobalLpPool", "InstanceNormalization", "GroupNormalization", *LAYER_NORMS, "ReduceL1", "ReduceL2"),
     *("ReduceLogSum", "ReduceLogSumExp", "ReduceProd", "ReduceSumSquare"),
 )
 _BUFFER = "weights and data fit the 16 banks of the convolution buffer"
