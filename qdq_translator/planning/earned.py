@@ -74,6 +74,7 @@ def faster(
                 report_left_out(lossy, own)
                 report_left_out(out, own, (first, time))
                 network, settings, said, best, left = other, without, own, time, out
+            del other
     return network, settings, said
 
 

@@ -173,6 +173,8 @@ class _Steps:
 
     def _gains(self, node: Node, data: Sequence[str]) -> Optional[tuple[Span, list[float]]]:
         """Span of the outputs, and by how much at most noise of each input grows; None if it is not known."""
+        if node.is_op("Conv", "BatchNormalization"):  # whose weights need no span
+            return self._linear(node, self.span(data[0]))
         spans = [self.span(name) for name in data]
         if node.is_op(*_MOVES, "Concat", "Max", "Min"):
             zero = [(0.0, 0.0)] if node.is_op("Pad") else []
@@ -197,7 +199,7 @@ class _Steps:
             return _product(spans[0], spans[1], node.is_op("Div"))
         if node.is_op("AveragePool") and (window := operators.window(node)) is not None:
             return _hull([spans[0], (0.0, 0.0)]), [1 / math.sqrt(math.prod(window.kernel))]
-        return self._linear(node, spans[0])
+        return None
 
     def _linear(self, node: Node, span: Span) -> Optional[tuple[Span, list[float]]]:
         """A Scale, or a Conv of few weights: the largest gain of an output channel."""

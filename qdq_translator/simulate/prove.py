@@ -21,6 +21,7 @@ import onnx
 from qdq_translator.core.errors import MissingDependency, UserError
 from qdq_translator.ir.graph import Graph, Node, Picture
 from qdq_translator.ir.operators import Unions
+from qdq_translator.ir.qparams import in_blocks
 from qdq_translator.ir.types import TensorTypes, open_sizes
 from qdq_translator.ir.weights import to_array
 from qdq_translator.planning.translation import Translated
@@ -296,22 +297,22 @@ def _feeds(
     values = {}
     for name, shape in {**shapes[1], **shapes[0]}.items():
         dtype, count = _dtype(sides[name not in shapes[0]], name), math.prod(shape)
-        reach = 127 * scales[name] if name in scales else _RANGE
+        reach = np.float32(127 * scales[name] if name in scales else _RANGE)
         made = _KINDS[number](rng, count) if dtype.kind == "f" else rng.integers(0, 2, count) * (dtype.kind == "b")
         if dtype.kind == "f":
             made *= reach
-        values[name] = made.astype(dtype)
+        values[name] = made.astype(dtype, copy=False)
         del made
     return [{name: values[name].reshape(shape) for name, shape in own.items()} for own in shapes]
 
 
 _KINDS: tuple[Callable[[np.random.Generator, int], np.ndarray], ...] = (
-    lambda rng, count: rng.standard_normal(count) / 3,
-    lambda rng, count: rng.uniform(-1, 1, count),
-    lambda rng, count: rng.choice(np.array([-1.0, 0.0, 1.0]), count),
-    lambda rng, count: rng.standard_normal(count) * 100,
-    lambda rng, count: rng.standard_normal(count) * 1e-6,
-    lambda rng, count: np.zeros(count),
+    lambda rng, count: rng.standard_normal(count, np.float32) / 3,
+    lambda rng, count: rng.random(count, np.float32) * 2 - 1,
+    lambda rng, count: rng.integers(-1, 2, count, np.int8).astype(np.float32),
+    lambda rng, count: rng.standard_normal(count, np.float32) * 100,
+    lambda rng, count: rng.standard_normal(count, np.float32) * 1e-6,
+    lambda rng, count: np.zeros(count, np.float32),
 )
 """What the inputs of a piece are made of, as shares of their range: inside it, at its ends, far beyond it, tiny, zero."""
 _Codes = Iterator[Tuple[str, np.ndarray]]
@@ -408,8 +409,8 @@ class _Rounded:
                 self.rows.setdefault(made, Comparison()).add(reference, values.reshape(reference.shape))
             name = self._tensor.get(made)
             if name in names:
-                codes = values.reshape(-1) / np.float32(self.held[name])
-                yield name, np.rint(codes, codes).astype(np.int8)
+                scale: np.ndarray = np.array(self.held[name], np.float32)
+                yield name, in_blocks(lambda v, s: np.rint(v / s).astype(np.int8), np.int8, values.reshape(-1), scale)
 
 
 # ---------------------------------------------------------------- sizes

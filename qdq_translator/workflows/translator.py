@@ -286,15 +286,16 @@ def _earned(given: _Given, settings: Settings, diagnostics: Diagnostics, where: 
     estimate (rule R1). A Clip whose bounds the calibration data do not reach is removed instead of rewritten (rule
     F12)."""
     said = Diagnostics()
-    network = _read(given, settings, said, settings.prove)
+    again = bool(settings.hardware.generation) and settings.rewrites in ("on", "approximate")
+    network = _read(given, settings, said, settings.prove or again)
     if settings.calibration and any(op == "Clip" for one in network.applied for _, op in one.before):
         from qdq_translator.simulate.calibration.data_scales import clip_reach
 
         plain = _read(given, dataclasses.replace(settings, rewrites="off"), Diagnostics())
         reach = clip_reach(plain, _data(plain.graph, settings), where)
         settings, said = dataclasses.replace(settings, reach=reach), Diagnostics()
-        network = _read(given, settings, said, settings.prove)
-    if settings.hardware.generation and settings.rewrites in ("on", "approximate"):
+        network = _read(given, settings, said, settings.prove or again)
+    if again:
         from qdq_translator.planning import earned
 
         lossy = earned.too_lossy(network, settings)

@@ -110,14 +110,16 @@ def _divide(rewriter: Rewriter, node: Node, axis: int, parts: int, step: int) ->
     channels, *_ = dims = rewriter.graph.initializers[node.inputs[1]].dims
     window, pads, group = operators.window(node, dims), rewriter.pads(node), operators.groups(node)
     assert window is not None and pads is not None
-    taps, zeros, inside, rest = _rest(window, pads, axis, parts)
+    taps, _, inside, rest = _rest(window, pads, axis, parts)
     apart = taps * window.dilations[axis] // step
     length = (parts - 1) * apart + 1
 
     def divided(w: np.ndarray) -> np.ndarray:
-        padded = np.pad(w, [(0, zeros if place == 2 + axis else 0) for place in range(4)])
-        pieces = np.split(padded, parts, axis=2 + axis)
-        return np.stack(pieces, axis=1).reshape(-1, *pieces[0].shape[1:])
+        made = np.zeros((len(w), parts, *w.shape[1 : 2 + axis], taps, *w.shape[3 + axis :]), w.dtype)
+        for number in range(parts):
+            piece = w[(slice(None),) * (2 + axis) + (slice(number * taps, (number + 1) * taps),)]
+            made[(slice(None), number) + (slice(None),) * (1 + axis) + (slice(0, piece.shape[2 + axis]),)] = piece
+        return made.reshape(-1, *made.shape[2:])
 
     def add(what: str, weight: str, bias: list[str], groups: int, *sizes: tuple[int, int]) -> None:
         """sizes: along the axis and the other one, of the kernel, the strides, the dilations and the padding."""
