@@ -31,6 +31,8 @@ _ADD_WORK = frozenset(
 """Rules that make layers for the DLA of others; the rest gives layers that are there another form."""
 
 
+_ONE_BY_ONE = 8
+"""Nodes whose rewrites are left out, of which each may pay alone."""
 Found = Dict[str, Dict[str, str]]
 """Rule -> node that it took -> what is wrong with the rewrite."""
 
@@ -51,10 +53,24 @@ def faster(
     read: Callable[[Settings, Diagnostics], Network],
 ) -> tuple[Network, Settings, Diagnostics]:
     """Rule R1: the fastest network found, its settings and messages. First without rewrites whose layers take longer than a region of
-    the DLA costs, then than one end of the network does, together and a rule at a time; if any was suspected, finally without all.
-    lossy: left out already. read: the network as given, again."""
+    the DLA costs, then than one end of the network does, together and a rule at a time; if any was suspected, then without all. Of few nodes that are left
+    out then, each is tried with its rewrites again. lossy: left out already. read: the network as given, again."""
     left: Found = {}
     first = best = None  # type: Optional[Outcome]
+
+    def tried(out: Found) -> tuple[Network, Settings]:
+        """The network without these, which is the one to return from now on if it is faster."""
+        nonlocal network, settings, said, best, left
+        assert first is not None and best is not None
+        own, without = Diagnostics(), dataclasses.replace(settings, refuted=together(lossy, out))
+        other = read(without, own)
+        time = outcome(other, without)
+        if time.total is not None and (time.total < best.least or time.total == first.least == best.least):
+            report_left_out(lossy, own)
+            report_left_out(out, own, (first, time))
+            network, settings, said, best, left = other, without, own, time, out
+        return other, without
+
     for most in (FURTHER_REGION, END_ON_GPU, 0.0):
         slow = _slow(network, settings, most) if most else _all(network) if first is not None else {}
         if not slow:
@@ -64,17 +80,15 @@ def faster(
         base = left
         trials = [slow, *({rule: slow[rule]} for rule in slow if len(slow) > 1 and most)]
         for found in trials:
-            own, out = Diagnostics(), together(base, found)
-            without = dataclasses.replace(settings, refuted=together(lossy, out))
-            other = read(without, own)
-            time, more = outcome(other, without), _slow(other, without, most) if most and found is slow else {}
+            other, without = tried(together(base, found))
+            more = _slow(other, without, most) if most and found is slow else {}
             if more:  # another rule takes what this one leaves
                 trials.append(together(slow, more))
-            if time.total is not None and (time.total < best.least or time.total == first.least == best.least):
-                report_left_out(lossy, own)
-                report_left_out(out, own, (first, time))
-                network, settings, said, best, left = other, without, own, time, out
             del other
+    nodes = dict.fromkeys(node for rewritten in left.values() for node in rewritten)
+    for node in nodes if 1 < len(nodes) <= _ONE_BY_ONE else ():
+        kept = {rule: {name: why for name, why in row.items() if name != node} for rule, row in left.items()}
+        tried({rule: row for rule, row in kept.items() if row})
     return network, settings, said
 
 

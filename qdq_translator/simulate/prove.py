@@ -410,7 +410,7 @@ class _Rounded:
             name = self._tensor.get(made)
             if name in names:
                 scale: np.ndarray = np.array(self.held[name], np.float32)
-                yield name, in_blocks(lambda v, s: np.rint(v / s).astype(np.int8), np.int8, values.reshape(-1), scale)
+                yield name, in_blocks(lambda v, s: np.rint(v / s).astype(np.int8), "int8", values.reshape(-1), scale)
 
 
 # ---------------------------------------------------------------- sizes

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 
 from qdq_translator import TranslateOptions
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.planning import earned
 from qdq_translator.targets.cost.estimate import END_ON_GPU, FURTHER_REGION, GPU_MACS
+from qdq_translator.targets.settings import Settings, resolve
 from qdq_translator.workflows.translator import Translation, translate
 from tests.dla.check import ORIN, graph, pair, weights
 from tests.small_models import model
@@ -119,6 +123,24 @@ def test_each_rule_earns_its_own_place() -> None:
     forced = translate(explicit, dataclasses.replace(options, dla_rewrites="force"), assume_scales=True)
     assert [a.rule for a in forced.rewrites.applied] == ["D27", "D23"]
     assert [a.rule for a in kept.rewrites.applied] == ["D27"] and total(kept) < total(forced)
+
+
+def test_what_is_left_out_together_is_tried_again_node_by_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rewrites of a rule (QuartzNet's large kernels): without both is better than with both, and without one best."""
+    whole = {"D27": {"a": "slow", "b": "slow"}}
+    times = {"": 3.0, "ab": 2.0, "a": 2.5, "b": 1.5}
+
+    def outcome(network: Any, settings: Settings) -> earned.Outcome:
+        time = times["".join(sorted({node for row in settings.refuted.values() for node in row}))]
+        return earned.Outcome(time, time, 0)
+
+    monkeypatch.setattr(earned, "outcome", outcome)
+    monkeypatch.setattr(earned, "_slow", lambda network, settings, most: {} if network else whole)
+    monkeypatch.setattr(earned, "_all", lambda network: whole)
+    settings = resolve(TranslateOptions(**ORIN), Diagnostics())  # type: ignore[arg-type]
+    _, found, said = earned.faster({}, settings, Diagnostics(), {}, lambda settings, said: settings.refuted)  # type: ignore
+    assert found.refuted == {"D27": {"b": "slow"}}
+    assert [(told.rule, told.data["milliseconds"]) for told in said] == [("D27", [3.0, 1.5])]
 
 
 @pytest.mark.parametrize("shape", ["float[b,c,h,w]", "float[1,1,480,480]"])
