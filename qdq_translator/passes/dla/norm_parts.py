@@ -41,8 +41,8 @@ def of_operator(rewriter: Rewriter, node: Node) -> Norm:
     if shape != rewriter.types.shape(last.outputs[0]) or first < 1 or not lifting.one_output(rewriter, node):
         raise Stays(OTHER_AXES)
     if grouped:
-        batch, *sizes = rewriter.types.shape(node.inputs[0]) or (None,)
-        groups = sizes[0] if sizes and batch == image[0] and isinstance(sizes[0], int) else 0
+        batch, parts, _ = rewriter.types.shape(node.inputs[0]) or (None, 0, None)
+        groups = parts if isinstance(parts, int) and batch == image[0] else 0
         if not groups:
             raise Stays(OTHER_AXES)
     given = [graph.array(name) for name in node.inputs[1:] if name]
