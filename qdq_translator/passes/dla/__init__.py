@@ -80,6 +80,9 @@ _ROOT = "it divides by a square root, and the DLA has neither root nor power (li
 _STEPS = "it is a step function, and the DLA has none except comparisons"
 _ANGLES = "the DLA supports Sin, Cos, Tanh and Atanh, not this function"
 _BOOLEANS = "the DLA supports booleans only between a comparison and its Cast"
+_ERROR_FUNCTION = (
+    "no layer of the DLA computes the error function exactly (--dla_rewrites approximate replaces it with Tanh)"
+)
 _PLACES = "its indices are computed, or address single values"
 NO_REWRITE = {
     "MatMul": dense.PRODUCT,
@@ -87,7 +90,7 @@ NO_REWRITE = {
     "LpNormalization": norms.NO_EPSILON,
     "MeanVarianceNormalization": _ROOT,
     **dict.fromkeys(("LpPool", "GlobalLpPool"), "the DLA has no root (limit O1)"),
-    **dict.fromkeys(("Erf", "Gelu"), hard_activations.ERROR_FUNCTION),
+    **dict.fromkeys(("Erf", "Gelu"), _ERROR_FUNCTION),
     **dict.fromkeys(
         ("Log", "Softplus", "LogSoftmax", "ReduceLogSum", "ReduceLogSumExp"),
         "the DLA has no logarithm (limit O1)",

@@ -45,9 +45,6 @@ from qdq_translator.passes.dla.rewriter import NO_SQUARES, Rewriter, Row, Stays
 from qdq_translator.scales.table import Origin
 
 RULE = "D7"
-ERROR_FUNCTION = (
-    "no layer of the DLA computes the error function exactly (--dla_rewrites approximate replaces it with Tanh)"
-)
 
 
 def apply(rewriter: Rewriter) -> None:
@@ -256,10 +253,8 @@ def _half(row: Row, layer: Node) -> None:
 
 
 def _gelu(rewriter: Rewriter, node: Node, channels: int) -> None:
-    if not operators.is_exact_gelu(node):
+    if not operators.is_exact_gelu(node):  # else rule D22, if it is asked for
         gelu(RULE, rewriter, node, channels)
-    elif rewriter.settings.rewrites != "approximate":
-        raise Stays(ERROR_FUNCTION)
 
 
 def gelu(rule: str, rewriter: Rewriter, node: Node, channels: int) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.editor import Editor
+from qdq_translator.passes.editor import Editor, Row
 
 RULE = "F11"
 
@@ -152,28 +152,21 @@ _FORMS: dict[str, Callable[[Editor, Node], bool]] = {
 
 def _group_normalization(editor: Editor, node: Node) -> None:
     """One statistic per sample and group: InstanceNormalization of the groups; the factors are per group (opset 18) or channel."""
-    graph, source, target = editor.graph, node.inputs[0], node.outputs[0]
-    shape, dtype, groups = editor.types.shape(source), editor.dtype(source), operators.groups_of_channels(node)
-    factors = [graph.array(name) for name in node.inputs[1:3]]
-    if shape is None or dtype is None or any(not isinstance(d, int) for d in shape[1:]) or len(factors) < 2:
+    source, groups = node.inputs[0], operators.groups_of_channels(node)
+    shape, dtype = editor.types.shape(source), editor.dtype(source)
+    factors = [editor.graph.array(name) for name in node.inputs[1:3]]
+    if shape is None or dtype is None or any(not isinstance(d, int) for d in shape[1:]):
         return
     sizes = [d for d in shape[1:] if isinstance(d, int)]
-    if groups < 1 or sizes[0] % groups or any(f is None for f in factors):
+    known = [values for values in factors if values is not None]
+    if groups < 1 or sizes[0] % groups or len(known) < 2:
         return
-    grouped, normal, back = (editor.tensor(f"{target}_{part}") for part in ("grouped", "normal", "ungrouped"))
+    row, values_each = Row(editor, node), sizes[0] // groups * int(np.prod(sizes[1:]))
     ones, zeros = (editor.constant(f"{node.name}_{v}", np.full(groups, v, dtype)) for v in (1, 0))
-    inputs, values_each = [grouped, ones, zeros], sizes[0] // groups * int(np.prod(sizes[1:]))
-    nodes = [
-        editor.reshape(source, grouped, [0, groups, values_each], f"{node.name}_group"),
-        Node("InstanceNormalization", inputs, [normal], f"{node.name}_normal", epsilon=operators.epsilon(node)),
-        editor.reshape(normal, back, [0, *sizes], f"{node.name}_ungroup"),
-    ]
-    current = back
-    for op, values, output in (("Mul", factors[0], editor.tensor(f"{target}_scaled")), ("Add", factors[1], target)):
-        assert values is not None
+    row.reshape("grouped", [0, groups, values_each])
+    row.add("InstanceNormalization", "normal", ones, zeros, epsilon=operators.epsilon(node))
+    row.reshape("ungrouped", [0, *sizes])
+    for op, what, values in zip(("Mul", "Add"), ("scaled", "moved"), known):
         full = np.repeat(values, sizes[0] // len(values)).reshape([1, -1] + [1] * (len(sizes) - 1))
-        name = f"{node.name}_{op.lower()}"
-        operand = editor.constant(name, full)
-        nodes.append(Node(op, [current, operand], [output], node.name if output == target else name))
-        current = output
-    editor.replace(RULE, node, nodes)
+        row.add(op, what, editor.constant(f"{node.name}_{op.lower()}", full))
+    row.put(RULE)
