@@ -24,10 +24,11 @@ def layer(
     way: str = "forward",
     states: str = "none",
     bias: bool = True,
+    quantized: bool = False,
     **more: Any,
 ) -> onnx.ModelProto:
     """A Conv whose output [N, C, 1, T] an exporter hands over to the layer as [T, N, C], and whose output is made [N, C, 1, T] again.
-    states: 'inputs', 'zeros' or 'none'."""
+    states: 'inputs', 'zeros' or 'none'. quantized: what the Conv makes is."""
     count, gates = 2 if way == "bidirectional" else 1, GATES[op]
     arrays = {
         "w": weights(1, WIDTH, WIDTH, 1, 1),
@@ -49,7 +50,8 @@ def layer(
     names += ["", *(f"s{number}" for number in range(given))] if states != "none" else []
     attributes = "".join(f", {key} = {value}" for key, value in more.items())
     outs = ", ".join(["r", "h", "c"][: given + 1])
-    body = pair("x", "q") + "a = Conv <kernel_shape = [1, 1]> (q, w)\nb1 = Squeeze (a, rows)\n"
+    body = pair("x", "q") + "a = Conv <kernel_shape = [1, 1]> (q, w)\n" + pair("a", "a0") * quantized
+    body += f"b1 = Squeeze ({'a0' if quantized else 'a'}, rows)\n"
     body += "b2 = Transpose <perm = [2, 0, 1]> (b1)\n"
     for number in range(given if states == "inputs" else 0):
         body += f"j{number} = Reshape (i{number}, apart)\ns{number} = Transpose <perm = [1, 0, 2]> (j{number})\n"
@@ -85,6 +87,12 @@ def test_precision_and_weights(op: str) -> None:
     convs = [node for node, name in made if name == "Conv"]
     assert len({node.inputs[1] for node in convs}) * 4 == len(convs)
     assert decibels(found.rewritten, feed_of(found.rewritten, "1", 3)) > 25
+
+
+def test_parts_of_a_quantized_input_keep_its_scale() -> None:
+    found = both(layer("LSTM", 4, states="inputs", quantized=True)).rewritten
+    parts = [node.outputs[0] for node in found.graph.of("Slice")]
+    assert len(parts) == 4 and [found.tensor_scales.get(name) for name in parts] == [found.tensor_scales["a"]] * 4
 
 
 def total(model: onnx.ModelProto, **options: Any) -> tuple[float, list[str]]:
