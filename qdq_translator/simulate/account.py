@@ -27,7 +27,6 @@ from typing import (
     Hashable,
     Iterator,
     Mapping,
-    NamedTuple,
     Optional,
     Sequence,
     TypeVar,
@@ -46,6 +45,7 @@ from qdq_translator.ir.types import TensorTypes
 from qdq_translator.planning.placement import COMMUTING, Placement
 from qdq_translator.simulate.calibration.audit import audit_scales, audit_weights
 from qdq_translator.simulate.calibration.histogram import Histogram
+from qdq_translator.simulate.compare import Compared, scoring
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import (
     ImplicitNetwork,
@@ -254,7 +254,7 @@ class Judge:
         """The float outputs of every run."""
         work = _Varying(self._float, (PLAIN,), self.samples, self.where.provider, keep=True)
         found = self.where.over(work, self.samples.runs)
-        return [list(outputs.values()) for (outputs,) in found.outputs]
+        return [list(outputs[0].values()) for outputs in found.outputs]
 
     def simulated(self, precisions: Mapping[str, str], placement: Optional[Placement] = None) -> Simulated:
         asked = {**self.network.precisions, **precisions}
@@ -284,28 +284,18 @@ class Judge:
 
     def _varied(self, model: onnx.ModelProto, changes: tuple[Change, ...]) -> list[Quality]:
         """One for each change of the model."""
-        scores = [self.metric.start("simulated") for _ in changes] if self.metric is not None else []
-        runs = iter(range(self.samples.runs))
-
-        def score(part: _Varied) -> None:
-            """Score in this process in sample order, whichever worker ran them."""
-            for outputs in part.outputs:
-                run = next(runs)
-                for one, values in zip(scores, outputs):
-                    one.add(values, self.samples, run)
-            part.outputs.clear()
-
+        metric, numbers = self.metric, range(len(changes))
+        scores = {number: metric.start("simulated") for number in numbers} if metric is not None else {}
         work = _Varying(model, changes, self.samples, self.where.provider, self.expected, keep=bool(scores))
-        found = self.where.over(work, self.samples.runs, watch=score)
-        metrics: list[Optional[float]] = [one.result() for one in scores] if scores else [None] * len(changes)
+        found = self.where.over(work, self.samples.runs, watch=scoring(scores, self.samples))
         return [
             Quality(
                 min(row.sqnr_db for row in rows.values()),
                 min(row.cosine for row in rows.values()),
-                metric,
+                scores[number].result() if scores else None,
                 samples=len(self.samples),
             )
-            for rows, metric in zip(found.rows.values(), metrics)
+            for number, rows in found.rows.items()
         ]
 
 
@@ -453,20 +443,11 @@ class _Accounting:
         noise = list(map(_energy, found.rows.values()))
         if plan is not None:
             self.whole = noise.pop()
-        return noise, found.histograms
+        return noise, found.counts
 
 
 def _energy(outputs: Mapping[str, Comparison]) -> float:
     return sum(min(row.noise, _MOST_NOISE) for row in outputs.values())
-
-
-class _Varied(NamedTuple):
-    """rows: number of a change -> output -> comparison. histograms: tensor -> its values. outputs: of each run, for
-    every change, if a metric needs them."""
-
-    rows: dict[int, dict[str, Comparison]]
-    outputs: list[list[dict[str, np.ndarray]]]
-    histograms: dict[str, Histogram]
 
 
 @dataclasses.dataclass
@@ -483,14 +464,14 @@ class _Varying(Work):
     ground: Change = PLAIN
     counted: dict[str, str] = dataclasses.field(default_factory=dict)
 
-    def open(self) -> Callable[[int], _Varied]:
+    def open(self) -> Callable[[int], Compared]:
         segments = Segments(self.model, (self.ground, *self.changes), self.provider)
 
-        def compared(run: int) -> _Varied:
+        def compared(run: int) -> Compared:
             base = segments.base(self.samples.feed(run), self.ground)
-            found = _Varied({}, [[]] if self.keep else [], {name: Histogram() for name in self.counted.values()})
+            found = Compared({}, {name: Histogram() for name in self.counted.values()}, [{}] if self.keep else [])
             for tensor, name in self.counted.items():
-                found.histograms[name].add(base.made[tensor])
+                found.counts[name].add(base.made[tensor])
             wanted = self.expected[run] if self.expected is not None else [base.read[n] for n in segments.outputs]
             for number, change in enumerate(self.changes):
                 values = segments.changed(base, change)
@@ -498,7 +479,7 @@ class _Varying(Work):
                 for name, reference in zip(segments.outputs, wanted):
                     found.rows[number][name].add(reference, values[name])
                 if self.keep:
-                    found.outputs[0].append(values)
+                    found.outputs[0][number] = values
             return found
 
         return compared

@@ -88,19 +88,9 @@ def compare_outputs(
     scores = {stage: metric.start(stage) for stage in (*stages, *devices)} if metric is not None else {}
     provider, keep = setup.where.provider, metric is not None
     work = Comparing(stages, explicit.ends, outputs_of(pairs, names), samples, provider, names, rename, device, keep)
-    scored = iter(range(samples.runs))
-
-    def score(part: _Compared) -> None:
-        """Score in this process in sample order, for any worker."""
-        for values in part.outputs:
-            run = next(scored)
-            for stage, one in scores.items():
-                one.add(values[stage], samples, run)
-        part.outputs.clear()
-
-    found = setup.where.over(work, samples.runs, setup.progress, "comparing outputs", watch=score)
+    found = setup.where.over(work, samples.runs, setup.progress, "comparing outputs", watch=scoring(scores, samples))
     accuracy: dict[str, dict[str, float]] = {}
-    for (stage, name), count in found.right.items():
+    for (stage, name), count in found.counts.items():
         accuracy.setdefault(stage, {})[name] = 100 * count / len(samples)
     rows = (Pair(a, b, {name: found.rows[a, b, name].row() for name in names}) for a, b in pairs)
     results = {stage: one.result() for stage, one in scores.items()}
@@ -117,13 +107,27 @@ def outputs_of(pairs: Iterable[tuple[str, str]], names: Sequence[str]) -> Tensor
     return {(a, b, name): (a, name, b, name) for a, b in pairs for name in names}
 
 
-class _Compared(NamedTuple):
-    """rows: key -> comparison. right: (stage, output) -> right labels. outputs: of each run, stage -> output
-    -> values, if a metric needs them."""
+class Compared(NamedTuple):
+    """rows: key -> comparisons. counts: (stage, output) -> right labels, or tensor -> histogram. outputs: of each run, stage or number of
+    a change -> output -> values, if a metric needs them."""
 
-    rows: dict[_Key, Any]
-    right: dict[tuple[str, str], int]
-    outputs: list[dict[str, dict[str, np.ndarray]]]
+    rows: dict[Any, Any]
+    counts: dict[Any, Any]
+    outputs: list[dict[Any, dict[str, np.ndarray]]]
+
+
+def scoring(scores: Mapping[Any, Any], samples: Samples) -> Callable[[Compared], None]:
+    """Adds the outputs of each stage to its score, in this process and in sample order, for any worker."""
+    runs = iter(range(samples.runs))
+
+    def score(part: Compared) -> None:
+        for values in part.outputs:
+            run = next(runs)
+            for stage, one in scores.items():
+                one.add(values[stage], samples, run)
+        part.outputs.clear()
+
+    return score
 
 
 @dataclasses.dataclass
@@ -141,7 +145,7 @@ class Comparing(Work):
     device: Optional[DeviceResults] = None
     keep: bool = False
 
-    def open(self) -> Callable[[int], _Compared]:
+    def open(self) -> Callable[[int], Compared]:
         samples, device = self.samples, self.device
         fetch: dict[str, dict[str, None]] = {}
         for a, one, b, other in self.compared.values() if self.names is None else ():
@@ -151,7 +155,7 @@ class Comparing(Work):
             for stage, model in self.stages.items()
         }
 
-        def compared(run: int) -> _Compared:
+        def compared(run: int) -> Compared:
             feed, noise = samples.feed(run), noise_of_run(run)
             coded, values = self.ends.feed(feed), {}
             for stage, session in sessions.items():
@@ -170,7 +174,7 @@ class Comparing(Work):
                 else:
                     rows[key] = SlicedComparison(samples.batch)
                     compare(rows[key], values[a][one], values[b][other], one, a, b)
-            return _Compared(rows, self._right(run, values), [values] if self.keep else [])
+            return Compared(rows, self._right(run, values), [values] if self.keep else [])
 
         return compared
 
