@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
@@ -104,7 +105,7 @@ def test_drawing_fits_80_columns(
     assert max(map(len, out.splitlines())) <= 80
     assert all(words in out for words in ("DLA INT8", "DLA FP16", "±20% INT8"))
     if not everything:
-        assert len(out.splitlines()) <= 38
+        assert len(out.splitlines()) <= 35
         return
     assert all(words in out for words in ("DLA (orin), predicted", "Scales and weights", "Graph inputs and outputs"))
     for row in (*report["inputs"], *report["outputs"]):
@@ -239,3 +240,21 @@ def test_summary_as_json_names_the_missed_threshold(tmp_path: Path, capsys: pyte
 def test_numbers() -> None:
     assert [amount(n) for n in (None, 7, 1234, 1234567, 2.5e9)] == ["unknown", "7", "1.23 k", "1.23 M", "2.5 G"]
     assert (percent(1, 3), percent(1, 0)) == ("33.3%", "")
+
+
+def test_what_does_not_fit_is_cut_between_rows() -> None:
+    """Never inside a sentence that continues on the next line."""
+    from rich.console import Console
+
+    from qdq_translator.output.report import tables
+
+    rows = [("limit" if n % 3 else "", f"{n}: " + "several words " * (1 + n % 5)) for n in range(30)]
+    out = Console(file=io.StringIO(), width=50)
+    tables.print_fitted(out, [lambda console: tables.print_pairs(console, rows), lambda c: c.print("end")], 20)
+    lines = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert len(lines) <= 20 and lines[-1] == "end" and "more lines" in lines[-2]
+    last = int(re.findall(r"(\d+):", "\n".join(lines))[-1])
+    shown = " ".join(line.strip() for line in lines[:-2])
+    assert shown.endswith(rows[last][1].strip().split(": ")[1]) and shown.count("several") == sum(
+        1 + n % 5 for n in range(last + 1)
+    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import Callable, Iterable, Sequence
+import itertools
+from typing import Callable, Iterable, Optional, Sequence
 
 from rich import box
 from rich.console import Console
@@ -13,8 +14,10 @@ from rich.text import Text
 
 SHOWN = 8
 """Rows of a table without --all."""
-LINES = 38
-"""Lines that a command prints without --all; with the prompt and what the shell adds they fit 40."""
+LINES = 35
+"""Lines that a command prints without --all; with the next commands and the prompt they fit 40."""
+_UNWRAPPED = 100_000
+"""Columns."""
 
 
 def title(out: Console, text: str) -> None:
@@ -69,27 +72,42 @@ def print_table(
 
 
 def print_fitted(out: Console, sections: Sequence[Callable[[Console], None]], lines: int = LINES) -> None:
-    """Prints the sections in order, in at most `lines` lines: while there are more, the longest section loses its last line.
+    """Prints the sections in order, in at most `lines` lines: while there are more, the longest section loses its last row.
 
     A section that was shortened ends in the number of its lines that `--all` adds.
     """
-    full = [text for text in (_lines(out, section) for section in sections) if text]
-    kept = [len(text) for text in full]
+    full = [text for text in ((_lines(out, section), _row_ends(out, section)) for section in sections) if text[0]]
+    kept = [len(ends) for _, ends in full]
 
     def height(index: int) -> int:
-        return kept[index] + (kept[index] < len(full[index]))
+        ends = full[index][1]
+        return ends[kept[index] - 1] + (kept[index] < len(ends))
 
     while sum(map(height, range(len(full)))) > lines and max(kept) > 1:
-        kept[max(range(len(full)), key=height)] -= 1
-    for text, shown in zip(full, kept):
+        kept[max((index for index, rows in enumerate(kept) if rows > 1), key=height)] -= 1
+    for (text, ends), rows in zip(full, kept):
+        shown = ends[rows - 1]
         more = [f"  ... {len(text) - shown} more lines: --all"] if shown < len(text) else []
         out.file.write("".join(f"{line}\n" for line in (*text[:shown], *more)))
 
 
-def _lines(out: Console, section: Callable[[Console], None]) -> list[str]:
+def _row_ends(out: Console, section: Callable[[Console], None]) -> list[int]:
+    """How many lines of `section` each of its rows and those before it need: a row is one line where nothing is wrapped."""
+    wrapped, whole = (
+        itertools.accumulate(sum(map(str.isalnum, line.strip())) for line in _lines(out, section, width, False))
+        for width in (out.width, _UNWRAPPED)
+    )
+    ends, seen = set(whole), list(wrapped)
+    return [number for number, count in enumerate(seen, 1) if count in ends and count not in seen[number:]]
+
+
+def _lines(
+    out: Console, section: Callable[[Console], None], width: int = 0, terminal: Optional[bool] = None
+) -> list[str]:
     """The lines that `section` prints on a terminal like `out`, without blank ones at its end."""
+    terminal = out.is_terminal if terminal is None else terminal
     own = Console(
-        file=io.StringIO(), width=out.width, force_terminal=out.is_terminal, highlight=False, legacy_windows=False
+        file=io.StringIO(), width=width or out.width, force_terminal=terminal, highlight=False, legacy_windows=False
     )
     section(own)
     assert isinstance(own.file, io.StringIO)
