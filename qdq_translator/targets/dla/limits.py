@@ -260,8 +260,9 @@ LIMITS: tuple[Limit, ...] = (
     Limit(
         "E2",
         ELEMENTWISE,
-        "at most four dimensions",
+        "at most four dimensions, of which those of size 1 are broadcast",
         checks.dimensions(0, 4),
+        source=_GUIDE + "; fact 6.3f",
         status="inferred",
         stays="its tensors have more than four dimensions",
     ),
