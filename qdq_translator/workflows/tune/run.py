@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
-import pickle
 import shlex
 import time
 from pathlib import Path
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Iterator, Optional
 
 import onnx
 
@@ -18,36 +16,29 @@ from qdq_translator.core.command_options import TuneOptions
 from qdq_translator.core.disk import file_digest, write_json
 from qdq_translator.core.formats import tune_rows
 from qdq_translator.core.formats.files import model_name
-from qdq_translator.core.formats.layer_precisions import is_expressible
 from qdq_translator.core.formats.report_rows import Source
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.formats.tune_rows import FP16, Cost, Goal, Measured
+from qdq_translator.core.formats.tune_rows import FP16, Goal
 from qdq_translator.core.options import TranslateOptions, effective
 from qdq_translator.core.progress import Progress
 from qdq_translator.core.words import counted
-from qdq_translator.core.workers.work import pack
 from qdq_translator.ir.io import load_model
-from qdq_translator.simulate.account import Account, Candidate, Judge, account
 from qdq_translator.simulate.evaluation import Evaluation
 from qdq_translator.simulate.finite import only_finite
-from qdq_translator.simulate.implicit import SimulationOptions, placement_of, simulate
 from qdq_translator.simulate.inputs import Samples, given_samples
 from qdq_translator.simulate.run import ExplicitNetwork, folded
 from qdq_translator.simulate.user_metric import metric_of
-from qdq_translator.targets.precision import INT8
 from qdq_translator.workflows.translator import Translation, translate
-from qdq_translator.workflows.tune.bench import Bench, Remembering
+from qdq_translator.workflows.tune.bench import Bench
 from qdq_translator.workflows.tune.journal import Journal
 from qdq_translator.workflows.tune.meter import CONFIDENCE, LEAST_SAMPLES, Meter
 from qdq_translator.workflows.tune.points import Point, moves, starts
-from qdq_translator.workflows.tune.search import MOST_UNITS, Evaluated, Search, pareto
+from qdq_translator.workflows.tune.search import Evaluated, Search, pareto
 from qdq_translator.workflows.verification import runnable
 
 SCHEMA_VERSION = 1
 KIND = "qdq-translator tuning"
 JOURNAL_SUFFIX, RESULTS_SUFFIX = "_tune.sqlite", "_tune.json"
-ACCOUNT_RUNS = 32
-"""Of the network: the samples of the noise account."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,13 +71,17 @@ def tune(options: TuneOptions, where: Evaluation, progress: Progress) -> Outcome
         for samples in _samples(options, planned.model)
     )
     with contextlib.closing(Journal(places(options)[0], _about(options, base, source.sha256, meter, where))) as journal:
-        bench = Bench(Path(options.model), base, dataclasses.replace(where, engine=Remembering(where.engine, journal)))
-        judge = _Judge(bench, meter, journal, where, options.evaluations, progress)
+        bench = Bench(Path(options.model), base, meter, journal, where)
+
+        def tell(found: Evaluated, best: Optional[Evaluated], count: int) -> None:
+            held = "no point meets the goal so far" if best is None else f"best so far {_words(best)}"
+            progress(f"evaluation {count}: {_words(found)}; {held}", count, options.evaluations)
+
         progress("measuring the model as given", 0, options.evaluations)
         for key, one in zip(("reference", f"reference {held[0].samples.digest}" if held else ""), (meter, *held)):
             journal[key] = one.set_reference(folded(explicit.model), explicit.ends, journal.get(key))
         goal = Goal(options.max_drop, options.budget_ms)
-        search = Search(judge, goal, list(moves(base)), options.seed, options.evaluations, judge.tell)
+        search = Search(bench, goal, list(moves(base)), options.seed, options.evaluations, tell)
         search.run(starts(base))
         meter.samples.check_unchanged()
         chosen = search.best or min(search.found.values(), key=goal.rank)
@@ -96,11 +91,11 @@ def tune(options: TuneOptions, where: Evaluation, progress: Progress) -> Outcome
             schema_version=SCHEMA_VERSION,
             kind=KIND,
             generator=f"qdq-translator {__version__}",
-            **_found(search, chosen, judge, meter, held[0] if held else None),
+            **_found(search, chosen, bench, meter, held[0] if held else None),
             model=Source(source.file, source.sha256),
             goal=dataclasses.replace(goal, holds=search.best is not None),
             seed=options.seed,
-            sensitivity=tuple(judge.rankings()),
+            sensitivity=tuple(bench.rankings()),
             command=shlex.join(words),
             seconds=time.monotonic() - begun,
         )
@@ -130,13 +125,13 @@ def _about(
     }
 
 
-def _found(search: Search, chosen: Evaluated, judge: _Judge, meter: Meter, held: Optional[Meter]) -> dict[str, Any]:
+def _found(search: Search, chosen: Evaluated, bench: Bench, meter: Meter, held: Optional[Meter]) -> dict[str, Any]:
     """The part of the results that does not depend on the request. held: measures the front on samples that the search
     did not see."""
     everything = list(search.found.values())
     front = pareto(everything)
     usual = [found for found in everything if found.why == FP16 or found.point == Point()]
-    again = {found.point: judge.again(found.point, held) for found in (*usual, *front)} if held is not None else {}
+    again = {found.point: bench.again(found.point, held) for found in (*usual, *front)} if held is not None else {}
 
     def row(found: Evaluated) -> tune_rows.Tuned:
         return found.row(again.get(found.point))
@@ -169,102 +164,6 @@ def _stopping(meter: Meter) -> str:
         f"a point was given up after 1/8, 1/4 or 1/2 of the samples if the {100 * CONFIDENCE:g}% interval of its drop was "
         "beyond the limit"
     )
-
-
-class _Judge:
-    """Answers to the search, from the journal if available."""
-
-    def __init__(
-        self, bench: Bench, meter: Meter, journal: Journal, where: Evaluation, limit: int, progress: Progress
-    ) -> None:
-        self._bench, self._meter, self._journal, self._where = bench, meter, journal, where
-        self._limit, self._progress = limit, progress
-        target = bench.base.target
-        self._simulation = SimulationOptions(
-            rounding="away" if target == "xavier-dla" else "even", fp16=True, sigmoid_fp16=target.endswith("dla")
-        )
-        self._accounts: dict[Point, Account] = {}
-        self._simulated: dict[Point, tuple[onnx.ModelProto, str]] = {}
-        """Of the last point that was asked for, with what the model is known by."""
-
-    def tell(self, found: Evaluated, best: Optional[Evaluated], count: int) -> None:
-        held = "no point meets the goal so far" if best is None else f"best so far {_words(best)}"
-        self._progress(f"evaluation {count}: {_words(found)}; {held}", count, self._limit)
-
-    def plain(self, point: Point) -> Point:
-        return point.plain(self._bench.base)
-
-    def cost(self, point: Point) -> Optional[Cost]:
-        return self._bench.cost(point)
-
-    def _model(self, point: Point) -> tuple[onnx.ModelProto, str]:
-        if point not in self._simulated:
-            model = simulate(self._bench.network(point), self._simulation).model
-            self._simulated = {point: (model, pack(model).digest)}
-        return self._simulated[point]
-
-    def identity(self, point: Point) -> str:
-        return self._model(point)[1]
-
-    def measure(self, point: Point, most: float) -> Measured:
-        model, key = self._model(point)
-        kept = self._journal.get(f"measured {key}")
-        known: Optional[tuple[Measured, float]] = pickle.loads(kept) if kept is not None else None
-        if known is not None and (known[0].complete or known[1] == most):
-            return known[0]
-        measured = self._meter.measure(model, most)
-        self._journal[f"measured {key}"] = pickle.dumps((measured, most))
-        return measured
-
-    def again(self, point: Point, meter: Meter) -> Measured:
-        """On all samples of another meter."""
-        model, key = self._model(point)
-        found: Measured = self._kept(f"{meter.samples.digest} {key}", lambda: meter.measure(model, math.inf))
-        return found
-
-    def _judging(self, point: Point) -> Judge:
-        few = self._meter.samples.some(ACCOUNT_RUNS)
-        return Judge(self._bench.network(point), self._simulation, few, where=self._where)
-
-    def _kept(self, key: str, compute: Callable[[], Any]) -> Any:
-        if key not in self._journal:
-            self._journal[key] = pickle.dumps(compute())
-        return pickle.loads(self._journal[key])
-
-    def removed(self, base: Point, point: Point) -> float:
-        def noise(of: Point) -> float:
-            found: float = self._kept(f"noise {self.identity(of)}", lambda: self._judging(of).noise)
-            return found
-
-        left, whole = noise(point), noise(base)
-        return 1 - left / whole if whole else 0.0
-
-    def units(self, point: Point) -> list[tuple[str, ...]]:
-        network = self._bench.network(point)
-        layers = [row.name for row in network.plan if row.precision == INT8 and is_expressible(row.name)]
-        size = -(-len(layers) // MOST_UNITS) or 1
-        return [tuple(layers[first : first + size]) for first in range(0, len(layers), size)]
-
-    def _account(self, point: Point) -> Account:
-        if point not in self._accounts:
-            key = f"account {self.identity(point)}"
-            self._accounts[point] = self._kept(key, lambda: account(self._judging(point), everything=True))
-        return self._accounts[point]
-
-    def predicted(self, base: Point, point: Point) -> float:
-        return self._account(base).of(placement_of(self._bench.network(point), self._simulation))
-
-    def candidates(self, point: Point) -> list[tuple[Candidate, float]]:
-        return self._account(point).candidates(placement_of(self._bench.network(point), self._simulation))
-
-    def rankings(self) -> Iterator[tune_rows.Ranking]:
-        """The account of each point that has one, with the share of the noise energy that each candidate adds."""
-        for point, found in self._accounts.items():
-            placement = placement_of(self._bench.network(point), self._simulation)
-            loud = tuple(
-                tune_rows.Loud(candidate.label, candidate.layers, share) for candidate, share in self.candidates(point)
-            )
-            yield tune_rows.Ranking(dict(point.changes), point.kept, loud, found.row(found.of(placement)))
 
 
 def _words(found: Evaluated) -> str:

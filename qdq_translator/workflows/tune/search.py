@@ -16,17 +16,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, Protocol, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 from qdq_translator.core.formats.tune_rows import FP16, Cost, Goal, Measured, Tuned
-from qdq_translator.simulate.account import Candidate
+from qdq_translator.workflows.tune.bench import Bench
 from qdq_translator.workflows.tune.points import Point
 
 REPAIRED = 2
 """Starting points that get FP16 sets."""
-MOST_UNITS, NEAR, PROPOSED = 32, 4, 3
-"""Units of layers that elimination takes back one by one, how many of them it looks at in each step, and how many sets it proposes
-for a budget of milliseconds."""
+NEAR, PROPOSED = 4, 3
+"""How many units elimination looks at in each step, and how many sets it proposes for a budget of milliseconds."""
 ELIMINATED = "all layers in FP16, but those that cost least noise"
 RESERVED = 8
 """Evaluations that are left for FP16 sets."""
@@ -61,47 +60,19 @@ class Step:
     noise: float
 
 
-class Judge(Protocol):
-    """Interface of the search; `run.py` implements it, with the journal."""
-
-    def plain(self, point: Point) -> Point:
-        """The same without changes that change nothing."""
-
-    def cost(self, point: Point) -> Optional[Cost]:
-        """None for a point that cannot be."""
-
-    def identity(self, point: Point) -> str:
-        """Equal for points whose networks compute the same."""
-
-    def measure(self, point: Point, most: float) -> Measured:
-        """Raises UserError."""
-
-    def removed(self, base: Point, point: Point) -> float:
-        """The share of the noise energy of `base` at the outputs that is not there in `point`."""
-
-    def units(self, point: Point) -> list[tuple[str, ...]]:
-        """Its INT8 layers in graph order, so many together that there are at most `MOST_UNITS`."""
-
-    def predicted(self, base: Point, point: Point) -> float:
-        """Noise energy at the outputs by the account of `base`: the sum over all that `point` rounds."""
-
-    def candidates(self, point: Point) -> list[tuple[Candidate, float]]:
-        """Candidates with the share (0 to 1) of the output noise energy that each alone removes, largest first."""
-
-
 class Search:
     """limit: evaluations, at most. report: called with each that is new, the best one so far and how many there are."""
 
     def __init__(
         self,
-        judge: Judge,
+        bench: Bench,
         goal: Goal,
         moves: Sequence[dict[str, Any]],
         seed: int,
         limit: int,
         report: Callable[[Evaluated, Optional[Evaluated], int], None] = lambda found, best, count: None,
     ) -> None:
-        self._judge, self._goal, self._moves = judge, goal, moves
+        self._bench, self._goal, self._moves = bench, goal, moves
         self._random, self._limit, self._report = random.Random(seed), limit, report
         self.found: dict[Point, Evaluated] = {}
         self.additivity: list[tuple[int, float, float]] = []
@@ -118,7 +89,7 @@ class Search:
     def run(self, starts: Sequence[Point]) -> None:
         first, *others = starts
         self._evaluate(first, "start")
-        layers = [layer for unit in self._judge.units(first) for layer in unit]
+        layers = [layer for unit in self._bench.units(first) for layer in unit]
         self._evaluate(Point.of(dict(first.changes), [*first.kept, *layers]), FP16)
         for point in others:
             if self.evaluations < self._limit - min(RESERVED, self._limit // 3):
@@ -131,15 +102,15 @@ class Search:
         """Evaluation; None if impossible, or at the limit."""
         if point in self.found:
             return self.found[point]
-        cost = self._judge.cost(point)
+        cost = self._bench.cost(point)
         if cost is None:
             return None
-        identity, most = self._judge.identity(point), self._most
+        identity, most = self._bench.identity(point), self._most
         measured, before = self._measured.get(identity, (None, most))
         if measured is None and self.evaluations >= self._limit:
             return None
         if measured is None or not (measured.complete or before == most):
-            measured = self._judge.measure(point, most)
+            measured = self._bench.measure(point, most)
             self._measured[identity] = measured, most
         found = self.found[point] = Evaluated(point, cost, measured, why)
         self._report(found, self.best, self.evaluations)
@@ -176,15 +147,15 @@ class Search:
     def _eliminate(self, base: Evaluated) -> None:
         """Backward elimination: starting with all layers in FP16, return units to INT8. Next is the unit of least noise
         for the time saved (account, estimate). Search the cheapest set that holds on this way; then single units."""
-        steps = self._steps(base.point, self._judge.units(base.point))
+        steps = self._steps(base.point, self._bench.units(base.point))
         front: list[Step] = []
         for step in sorted(steps, key=lambda step: (step.cost.key, step.noise)):
             if not front or step.noise < front[-1].noise:
                 front.append(step)
         chosen = self._within_budget(front) if self._goal.budget_ms is not None else self._cheapest(base, front)
-        predicted = self._judge.predicted(base.point, base.point)
+        predicted = self._bench.predicted(base.point, base.point)
         if chosen is not None and chosen.units and predicted > 0:
-            removed = self._judge.removed(base.point, chosen.point)
+            removed = self._bench.removed(base.point, chosen.point)
             self.additivity.append((len(chosen.units), 1 - chosen.noise / predicted, removed))
 
     def _within_budget(self, front: Sequence[Step]) -> Optional[Step]:
@@ -229,15 +200,15 @@ class Search:
 
     def _step(self, base: Point, units: Sequence[tuple[str, ...]]) -> Optional[Step]:
         point = _kept(base, units)
-        cost = self._judge.cost(point)
-        return None if cost is None else Step(point, tuple(units), cost, self._judge.predicted(base, point))
+        cost = self._bench.cost(point)
+        return None if cost is None else Step(point, tuple(units), cost, self._bench.predicted(base, point))
 
     def _thin(self, base: Point, step: Step) -> Step:
         """Return single units to INT8, largest savings first, as long as the metric holds."""
         units, tried = step.units, set()
         while True:
             rows = {unit: _kept(base, [one for one in units if one is not unit]) for unit in units if unit not in tried}
-            costs = {unit: self._judge.cost(point) for unit, point in rows.items()}
+            costs = {unit: self._bench.cost(point) for unit, point in rows.items()}
             best = self.best
             cheaper = {u: c for u, c in costs.items() if c is not None and best is not None and c.key < best.cost.key}
             unit = min(cheaper, key=lambda one: cheaper[one].key, default=None)
@@ -259,8 +230,8 @@ class Search:
             idle += 1
             if proposal is None:
                 continue
-            point, why = self._judge.plain(proposal[0]), proposal[1]
-            cost = self._judge.cost(point) if point not in self.found else None
+            point, why = self._bench.plain(proposal[0]), proposal[1]
+            cost = self._bench.cost(point) if point not in self.found else None
             if cost is None or not self._promising(cost, current):
                 continue
             before = self.evaluations
@@ -278,7 +249,7 @@ class Search:
         if kind == "options" and self._moves:
             change = self._random.choice(list(self._moves))
             return point.moved(**change), "option"
-        candidates = [candidate for candidate, share in self._judge.candidates(Point(point.changes)) if share > 0]
+        candidates = [candidate for candidate, share in self._bench.candidates(Point(point.changes)) if share > 0]
         inside = [c for c in candidates if set(c.layers) <= set(point.kept)]
         outside = [c for c in candidates[:ADDED] if c not in inside]
         out = self._random.choice(inside) if inside and kind in ("drop", "swap") else None
