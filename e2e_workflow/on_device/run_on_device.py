@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from qdq_translator.core.disk import write_file
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, TranslationFiles
 from qdq_translator.core.options import TARGETS, parse_shapes
 from qdq_translator.engine import versions
 from qdq_translator.engine.builder import BuildJob, BuildResult, build, make_logger
@@ -237,11 +237,12 @@ def jobs(files: TranslationFiles, options: argparse.Namespace) -> dict[str, Buil
     )
     wanted = {
         "implicit": BuildJob(files.model, request, cache=files.read_cache(), layers=files.read_layer_precisions()),
-        "fp16": BuildJob(files.model, request, precision="fp16"),
+        "fp16": BuildJob(files.model, dataclasses.replace(request, mode="fp16")),
     }
     if options.explicit:
-        on_gpu = dataclasses.replace(request, target="gpu", allow_gpu_fallback=False)
-        wanted["explicit"] = BuildJob(Path(options.explicit), on_gpu, explicit=True)
+        mode = "typed" if options.explicit.endswith(EXPLICIT_SUFFIX) else "explicit"
+        on_gpu = dataclasses.replace(request, target="gpu", allow_gpu_fallback=False, mode=mode)
+        wanted["explicit"] = BuildJob(Path(options.explicit), on_gpu)
     return wanted
 
 
@@ -264,7 +265,7 @@ def measure(
         np.savez(file, **run.outputs)
     return {
         "status": "ok",
-        "precision": job.precision,
+        "precision": "fp16" if job.request.mode == "fp16" else "int8",
         "target": job.request.target,
         "engine": f"{name}.engine",
         "engine_bytes": len(result.engine),
@@ -313,7 +314,11 @@ def run(options: argparse.Namespace, api: versions.Api, cuda: Cuda) -> dict[str,
             engines[name] = measure(name, job, api, inputs, cuda, options)
             print(f"{name}: median {engines[name]['latency_ms']['median']:.3f} ms", flush=True)
         except UserError as error:
-            engines[name] = {"status": "failed", "precision": job.precision, "error": str(error)}
+            engines[name] = {
+                "status": "failed",
+                "precision": "fp16" if job.request.mode == "fp16" else "int8",
+                "error": str(error),
+            }
             print(f"{name}: {error}", file=sys.stderr, flush=True)
     results = {
         "schema_version": SCHEMA_VERSION,

@@ -14,12 +14,14 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.output.buffers import VECTORS, Buffer, buffers
+from qdq_translator.output.buffers import VECTORS, Buffer, End
+from qdq_translator.output.buffers import describe as described
 
 
 def file_name(name: str) -> str:
@@ -34,6 +36,15 @@ def describe(what: str, buffer: Buffer) -> str:
     )
     memory = "x".join(map(str, buffer.padded))
     return f"{what} '{buffer.name}': {buffer.kind}:{buffer.format}, {memory} in memory, {buffer.size} bytes; {rule}"
+
+
+def ends(rows: list[dict[str, Any]], batch: int) -> list[End]:
+    """Of inputs or outputs of NAME_report.json. batch: if the model leaves it open."""
+
+    def sizes(dims: list[Any]) -> tuple[Any, ...]:
+        return tuple(batch if i == 0 and not isinstance(d, int) else d for i, d in enumerate(dims))
+
+    return [End(row["name"], sizes(row["shape"] or []), row["scale"]) for row in rows]
 
 
 def pack_values(buffer: Buffer, values: np.ndarray) -> np.ndarray:
@@ -90,8 +101,8 @@ def main(argv: list[str] | None = None) -> int:
     options = parse(argv)
     try:
         report = TranslationFiles.locate(options.translation).read_report()
-        inputs = buffers(report["inputs"], options.input_formats, options.batch)
-        outputs = buffers(report["outputs"], options.output_formats, options.batch)
+        inputs = described(ends(report["inputs"], options.batch), options.input_formats)
+        outputs = described(ends(report["outputs"], options.batch), options.output_formats)
         if options.action == "describe":
             for what, group in (("input", inputs), ("output", outputs)):
                 for buffer in group:

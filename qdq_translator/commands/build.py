@@ -32,7 +32,7 @@ def run(options: Options) -> int:
         )
     job = _job(options)
     job.check()
-    engine, info = engine_paths(job.model, "explicit" if job.explicit else job.precision, job.request)
+    engine, info = engine_paths(job.model, job.request)
     try:
         api = versions.load(options.engine, options.explicit)
     except MissingDependency as missing:
@@ -74,12 +74,14 @@ def _job(options: Options) -> BuildJob:
         model = Path(options.translation)
         if not model.is_file():
             raise UserError(f"{model} is not a file.", "With --explicit, -t names the model with Q/DQ nodes.")
-        return BuildJob(model, explicit_request(options)[0], options.precision, explicit=True)
+        if options.precision != "int8":
+            raise UsageError("--explicit builds INT8.", "Leave --precision out.")
+        return BuildJob(model, explicit_request(options)[0])
     request, notes = build_request(options, files)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     if options.precision != "int8":
-        return BuildJob(files.model, request, options.precision)
+        return BuildJob(files.model, dataclasses.replace(request, mode=options.precision))
     return BuildJob(files.model, request, cache=files.read_cache(), layers=files.read_layer_precisions())
 
 
@@ -101,12 +103,11 @@ def equivalent_trtexec(options: Options, job: BuildJob, engine: Path, info: Opti
     Raises UserError if trtexec's grammar cannot express it.
     """
     if job.explicit:
-        version = (11, 4, 1) if job.typed else (10, 0, 0)
+        version = (11, 4, 1) if job.request.mode == "typed" else (10, 0, 0)
         request = dataclasses.replace(job.request, save_engine=str(engine), layer_info=str(info or ""))
         return trtexec_command(explicit_arguments(job.model, request, version))
     files = locate(options.translation, options.model)
-    mode = "implicit" if job.precision == "int8" else job.precision
-    request = dataclasses.replace(job.request, save_engine=str(engine), layer_info=str(info or ""), mode=mode)
+    request = dataclasses.replace(job.request, save_engine=str(engine), layer_info=str(info or ""))
     settings = prepare(files, request)
     arguments = trtexec_arguments(settings)
     for note in settings.notes:

@@ -74,7 +74,10 @@ def explicit_request(options: EngineOptions) -> Tuple[BuildRequest, Version]:
     if report and request.on_dla:
         flags.update(dict.fromkeys(report.get("parser_flags", ["adjust_for_dla"])))
     platform = options.platform or report.get("platform") or "tensorrt-11.4.1"
-    return dataclasses.replace(request, parser_flags=tuple(flags)), find_platform(platform, explicit=True).tensorrt
+    mode = "typed" if model.name.endswith(EXPLICIT_SUFFIX) else "explicit"
+    return dataclasses.replace(request, mode=mode, parser_flags=tuple(flags)), find_platform(
+        platform, explicit=True
+    ).tensorrt
 
 
 def _fallbacks(files: TranslationFiles) -> List[str]:
@@ -108,9 +111,8 @@ def run(options: Options) -> int:
     request = dataclasses.replace(
         asked, explicit_model=explicit_model(files, options.model) if options.mode == "explicit" else ""
     )
-    kind = "int8" if options.mode == "implicit" else options.mode
-    beside = files.folder / f"{files.name}.onnx" if kind == "explicit" else files.model
-    engine, info = engine_paths(beside, kind, request)
+    beside = files.folder / f"{files.name}.onnx" if options.mode == "explicit" else files.model
+    engine, info = engine_paths(beside, request)
     request = dataclasses.replace(request, save_engine=str(engine), layer_info=str(info or ""))
     settings = prepare(files, request, version)
     compared = ""

@@ -18,10 +18,9 @@ from typing import Any, Iterator, Mapping, Optional
 from qdq_translator.core.disk import write_file
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache, is_usable
-from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
 from qdq_translator.core.words import by_x, listed
 from qdq_translator.engine.versions import MIB, Api
-from qdq_translator.output.emit.trtexec.checks import complete_shapes
+from qdq_translator.output.emit.trtexec.checks import check_device, complete_shapes
 from qdq_translator.output.emit.trtexec.request import BuildRequest, Network, direct_format, parse_formats, per_tensor
 
 _DLA_FORMATS = {"dla_linear": ("fp16", "int8"), "dla_hwc4": ("fp16", "int8"), "chw16": ("fp16",), "chw32": ("int8",)}
@@ -30,27 +29,22 @@ _DLA_FORMATS = {"dla_linear": ("fp16", "int8"), "dla_hwc4": ("fp16", "int8"), "c
 
 @dataclasses.dataclass(frozen=True)
 class BuildJob:
-    """The input of a build. `cache` and `layers` (layer name -> precision) belong to an implicit INT8 build only.
-
-    `precision`: int8 (with FP16), or fp16, fp32: the baseline of the same network.
-    `explicit`: `model` has Q/DQ nodes, which determine precisions.
-    """
+    """The input of a build. request: its mode is 'implicit' (INT8 with FP16), 'fp16' or 'fp32' (the baseline of the same network),
+    'explicit' (`model` has Q/DQ nodes, which determine precisions) or 'typed' (it has the types of all tensors too, because `explicit`
+    wrote it). `cache` and `layers` (layer name -> precision) belong to an implicit build only."""
 
     model: Path
     request: BuildRequest = dataclasses.field(default_factory=BuildRequest)
-    precision: str = "int8"
-    explicit: bool = False
     cache: Optional[CalibrationCache] = None
     layers: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def implicit(self) -> bool:
-        return self.precision == "int8" and not self.explicit
+        return self.request.mode == "implicit"
 
     @property
-    def typed(self) -> bool:
-        """The types of all tensors are in the model, because `explicit` wrote it."""
-        return self.explicit and self.model.name.endswith(EXPLICIT_SUFFIX)
+    def explicit(self) -> bool:
+        return self.request.mode in ("explicit", "typed")
 
     def scale(self, name: str) -> float:
         """The scale of a tensor in the cache, 0 if it has none."""
@@ -59,19 +53,14 @@ class BuildJob:
     def check(self) -> None:
         """Raises UsageError for incompatible settings."""
         request = self.request
-        if self.explicit and request.on_dla and not self.typed:
+        if request.mode == "explicit" and request.on_dla:
             raise UsageError(
                 "The DLA of TensorRT 8 to 10 cannot run Q/DQ models (fact 4.9: implicit INT8 only).",
                 "Build the translation for it, without --explicit; for TensorRT 11 build the output of 'qdq-translator explicit'.",
             )
-        if self.explicit and self.precision != "int8":
-            raise UsageError("--explicit builds INT8.", "Leave --precision out.")
-        if request.on_dla and self.precision == "fp32":
+        if request.on_dla and request.mode == "fp32":
             raise UsageError("The DLA computes in INT8 and FP16 only.", "Use --precision fp16.")
-        if not request.on_dla and (request.allow_gpu_fallback or request.dla_standalone):
-            raise UsageError("--allow_gpu_fallback and --dla_standalone are for a DLA.", "Add --target orin-dla.")
-        if request.dla_standalone and request.allow_gpu_fallback:
-            raise UsageError("A DLA loadable has no GPU to fall back to.", "Drop --allow_gpu_fallback.")
+        check_device(request)
 
 
 @dataclasses.dataclass
@@ -122,7 +111,7 @@ class _Build:
         self.calibrator: Any = None
         self.made = BuildResult(self.logger.messages)
         self.notes, self.scales, self.layers = self.made.notes, self.made.scales, self.made.layers
-        self.strongly_typed = job.explicit and (job.typed or not api.has_implicit)
+        self.strongly_typed = job.request.mode == "typed" or (job.explicit and not api.has_implicit)
 
     def run(self, progress: bool) -> BuildResult:
         started = time.monotonic()
@@ -235,7 +224,7 @@ class _Build:
         # FP16 also beside INT8: layers without scale would run in FP32, or not at all on a DLA (fact 3.10);
         # of obey and prefer exactly one (fact 2.6)
         int8 = ("INT8", "FP16", f"{self.request.constraints.upper()}_PRECISION_CONSTRAINTS")
-        for name in {"int8": int8, "fp16": ("FP16",), "fp32": ()}[self.job.precision]:
+        for name in {"fp16": ("FP16",), "fp32": ()}.get(self.request.mode, int8):
             self.config.set_flag(self.api.flag(name))
 
     def _profile(self) -> Any:
@@ -436,7 +425,7 @@ class _Build:
             return f"Add --allow_gpu_fallback, or translate with --dla_rewrites.{refused}"
         if "memory" in text.lower():
             return "Give it more memory: --mem_pools workspace:MIB, and close other programs on the GPU."
-        if self.job.precision == "int8" and self.request.constraints == "obey":
+        if self.request.mode not in ("fp16", "fp32") and self.request.constraints == "obey":
             return "Try --precision_constraints prefer; --verbose shows the whole log."
         return "--verbose shows the whole log."
 

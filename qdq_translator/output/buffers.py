@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Optional, Sequence
 
 import numpy as np
@@ -81,33 +81,6 @@ def _up(value: int, step: int) -> int:
     return -(-value // step) * step
 
 
-def buffers(rows: list[dict[str, Any]], formats: str, batch: int) -> list[Buffer]:
-    """`rows`: inputs or outputs of NAME_report.json; formats: `type:format`, one for all or one each. Raises UserError."""
-    given = formats.split(",")
-    if len(given) not in (1, len(rows)):
-        raise UserError(f"'{formats}' has {len(given)} formats for {len(rows)} tensors.", "Give one, or one each.")
-    found = []
-    for row, text in zip(rows, given * len(rows) if len(given) == 1 else given):
-        kind, _, layout = text.partition(":")
-        if kind not in TYPES or layout not in FORMATS or (kind, layout) in (("int8", "chw16"), ("fp16", "chw32")):
-            raise UserError(f"A loadable has no format '{text}'.", "They are {int8,fp16}:{dla_linear,dla_hwc4}, ...")
-        found.append(_buffer(row, kind, layout, batch))
-    return found
-
-
-def _buffer(row: dict[str, Any], kind: str, layout: str, batch: int) -> Buffer:
-    name, dims = row["name"], row["shape"] or []
-    sizes = [batch if i == 0 and not isinstance(d, int) else d for i, d in enumerate(dims)]
-    if not 2 <= len(sizes) <= 4 or not all(isinstance(size, int) for size in sizes):
-        raise UserError(f"'{name}' has the shape {dims}.", "Buffers are for batch, channels and up to two more sizes.")
-    n, c, h, w = (*sizes, 1, 1, 1)[:4]
-    if layout == "dla_hwc4" and c not in (1, 3, 4):
-        raise UserError(f"'{name}' has {c} channels.", "dla_hwc4 is for 1, 3 or 4; take dla_linear or chw32.")
-    if kind == "int8" and row["scale"] is None:
-        raise UserError(f"'{name}' has no scale, so it cannot be int8.", "Quantize it in the model, or take fp16.")
-    return Buffer(name, (n, c, h, w), TYPES[kind], layout, row["scale"] if kind == "int8" else None)
-
-
 @dataclass(frozen=True)
 class End:
     """An input or output of the network as the application sees it. scale: of INT8 values, None for floats only."""
@@ -117,10 +90,32 @@ class End:
     scale: Optional[float]
 
 
-def describe(ends: Sequence[End], formats: str, role: str) -> list[Buffer]:
+def describe(ends: Sequence[End], formats: str, role: str = "") -> list[Buffer]:
     """formats: `type:format`, one for all or one each. Raises UserError if a tensor cannot have its format."""
-    rows = [{"name": end.name, "shape": list(end.shape), "scale": end.scale} for end in ends]
-    return [replace(b, role=role, given=tuple(end.shape)) for end, b in zip(ends, buffers(rows, formats, 1))]
+    given = formats.split(",")
+    if len(given) not in (1, len(ends)):
+        raise UserError(f"'{formats}' has {len(given)} formats for {len(ends)} tensors.", "Give one, or one each.")
+    found = []
+    for end, text in zip(ends, given * len(ends) if len(given) == 1 else given):
+        kind, _, layout = text.partition(":")
+        if kind not in TYPES or layout not in FORMATS or (kind, layout) in (("int8", "chw16"), ("fp16", "chw32")):
+            raise UserError(f"A loadable has no format '{text}'.", "They are {int8,fp16}:{dla_linear,dla_hwc4}, ...")
+        found.append(_buffer(end, kind, layout, role))
+    return found
+
+
+def _buffer(end: End, kind: str, layout: str, role: str) -> Buffer:
+    name, sizes = end.name, end.shape
+    if not 2 <= len(sizes) <= 4 or not all(isinstance(size, int) for size in sizes):
+        raise UserError(
+            f"'{name}' has the shape {list(sizes)}.", "Buffers are for batch, channels and up to two more sizes."
+        )
+    n, c, h, w = (*sizes, 1, 1, 1)[:4]
+    if layout == "dla_hwc4" and c not in (1, 3, 4):
+        raise UserError(f"'{name}' has {c} channels.", "dla_hwc4 is for 1, 3 or 4; take dla_linear or chw32.")
+    if kind == "int8" and end.scale is None:
+        raise UserError(f"'{name}' has no scale, so it cannot be int8.", "Quantize it in the model, or take fp16.")
+    return Buffer(name, (n, c, h, w), TYPES[kind], layout, end.scale if kind == "int8" else None, role, sizes)
 
 
 def as_json(name: str, ends: Sequence[Buffer]) -> str:

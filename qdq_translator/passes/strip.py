@@ -20,7 +20,7 @@ from qdq_translator.ir.operators import is_non_negative
 from qdq_translator.ir.weights import Initializer
 from qdq_translator.passes.cleanup import remove_dead_nodes
 from qdq_translator.quantizers import parameters, steps
-from qdq_translator.quantizers.activations import SYMMETRICALLY, ActivationQuantizers, Found
+from qdq_translator.quantizers.activations import SYMMETRICALLY, ActivationQuantizers
 from qdq_translator.quantizers.constants import Bakery, QuantizedConstant, find_constant_quantizers
 from qdq_translator.scales.network import Network, TrainedWeight
 from qdq_translator.scales.table import Origin
@@ -128,7 +128,7 @@ def _report_series(series: list[steps.Link], stripper: Stripper, diagnostics: Di
     )
 
 
-def _mixed_readers(graph: Graph, found: Found) -> dict[str, list[str]]:
+def _mixed_readers(graph: Graph, found: ActivationQuantizers) -> dict[str, list[str]]:
     """Rule C2: tensors that some consumers read quantized and others, whose names are given, as float."""
     dequantized = {step.node.outputs[0] for step in found.steps if isinstance(step, steps.Dequantize)}
     sources = dict.fromkeys(step.source for step in found.steps if isinstance(step, steps.Quantize))

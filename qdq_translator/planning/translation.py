@@ -21,7 +21,7 @@ from qdq_translator.scales.inference.unify import SharedRange
 from qdq_translator.scales.network import TrainedWeight
 from qdq_translator.scales.table import ASSUMED, ScaleTable
 from qdq_translator.targets.platforms import Hardware
-from qdq_translator.targets.precision import LayerPlan, fp16_nodes
+from qdq_translator.targets.precision import LayerPlan
 
 if TYPE_CHECKING:
     from qdq_translator.targets.cost.estimate import CostPlan
@@ -79,8 +79,8 @@ class Translated:
 
     @property
     def fp16_nodes(self) -> list[str]:
-        """Layers that are planned in FP16, by name."""
-        return fp16_nodes(self.plan)
+        """Layers that consume a tensor without scale, in graph order, once each."""
+        return [layer.name for layer in self.plan if layer.listed]
 
     @cached_property
     def cache(self) -> CalibrationCache:

@@ -6,7 +6,6 @@ their end (a DequantizeLinear, a graph output).
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Optional, Union
 
 import numpy as np
@@ -26,28 +25,22 @@ SYMMETRICALLY = (
 )
 
 
-@dataclasses.dataclass
-class Found:
-    """What the walk finds, in graph order."""
-
-    steps: list[steps.Step] = dataclasses.field(default_factory=list)
-    rejected: list[Rejected] = dataclasses.field(default_factory=list)
-    approximated: list[Approximated] = dataclasses.field(default_factory=list)
-
-
 class ActivationQuantizers:
-    """Walks the graph once. Options as in TranslateOptions (`asymmetric`, `per_channel_activations`)."""
+    """Walks the graph once: steps, and what is rejected or approximated, in graph order. Options as in TranslateOptions (`asymmetric`,
+    `per_channel_activations`)."""
 
     def __init__(self, constants: Constants, asymmetric: str, per_channel: str) -> None:
         self.graph, self.constants = constants.graph, constants
         self.asymmetric, self.per_channel = asymmetric, per_channel
-        self.found = Found()
+        self.steps: list[steps.Step] = []
+        self.rejected: list[Rejected] = []
+        self.approximated: list[Approximated] = []
         self.codes: dict[str, Optional[steps.Codes]] = {}
         """Integer tensors on their way from Q to DQ; None: already rejected, do not report what follows from it."""
         self.integers: set[str] = set()
         """Tensors that hold integers or booleans, codes included."""
 
-    def run(self) -> Found:
+    def run(self) -> ActivationQuantizers:
         for name, value in self.graph.inputs.items():
             elem_type = value.type.tensor_type.elem_type
             if elem_type in (TensorProto.INT8, TensorProto.UINT8):
@@ -69,11 +62,11 @@ class ActivationQuantizers:
         for name in self.graph.outputs:
             codes = self.codes.get(name)
             if codes is not None:
-                self.found.steps.append(steps.QuantizedOutput(name, codes.params.real))
-        return self.found
+                self.steps.append(steps.QuantizedOutput(name, codes.params.real))
+        return self
 
     def _reject(self, rejected: Rejected, node: Node) -> None:
-        self.found.rejected.append(rejected)
+        self.rejected.append(rejected)
         self.codes.update((name, None) for name in node.outputs)
 
     def _codes(self, node: Node, tensor: str, stored: Optional[str], made_by: str) -> Optional[steps.Codes]:
@@ -101,7 +94,7 @@ class ActivationQuantizers:
                 return Rejected(what, hint)
             note = f"{what} The largest, {scale:.6g}, is used."
             option = "--per_channel_activations max"
-            self.found.approximated.append(Approximated(node.name, tensor, option, note, coarser))
+            self.approximated.append(Approximated(node.name, tensor, option, note, coarser))
         if params.symmetric:
             return scale
         zero = int(params.zero_point.reshape(-1)[0])
@@ -109,7 +102,7 @@ class ActivationQuantizers:
         what = f"Activation '{tensor}' is quantized to {params.dtype} with zero point {zero}{without} at {node.label}."
         note = f"{what} Its symmetric scale is {scale:.6g} (resolution {float(params.scale.max()):.6g})."
         option = f"--asymmetric {self.asymmetric}"
-        self.found.approximated.append(Approximated(node.name, tensor, option, note, coarser, asymmetric=True))
+        self.approximated.append(Approximated(node.name, tensor, option, note, coarser, asymmetric=True))
         if self.asymmetric != "error":
             return scale
         if without:
@@ -125,7 +118,7 @@ class ActivationQuantizers:
         codes = self._codes(node, source, None, node.label)
         if codes is not None:
             self.codes[node.outputs[0]] = codes
-            self.found.steps.append(steps.Quantize(node, source, codes, codes.scale, source in self.integers))
+            self.steps.append(steps.Quantize(node, source, codes, codes.scale, source in self.integers))
 
     def _graph_input(self, name: str) -> None:
         """Accept an integer graph input only if a DequantizeLinear reads it, directly or through data movement."""
@@ -136,7 +129,7 @@ class ActivationQuantizers:
         codes = self._codes(node, name, stored, f"graph input '{name}'")
         self.codes[name] = codes
         if codes is not None:
-            self.found.steps.append(steps.QuantizedInput(name, codes.scale, codes.params.real))
+            self.steps.append(steps.QuantizedInput(name, codes.scale, codes.params.real))
 
     def _first_dequantize(self, name: str) -> Optional[Node]:
         frontier, seen = [name], {name}
@@ -174,7 +167,7 @@ class ActivationQuantizers:
             self._reject(params, node)
             return
         cast = params.real if params.real != codes.params.real else None
-        self.found.steps.append(steps.Dequantize(node, tensor, codes.scale, cast))
+        self.steps.append(steps.Dequantize(node, tensor, codes.scale, cast))
 
     def _between(self, node: Node) -> None:
         """A node that reads codes and is no DequantizeLinear."""
@@ -189,7 +182,7 @@ class ActivationQuantizers:
             return
         step, made = found
         self.codes.update(made)
-        self.found.steps.append(step)
+        self.steps.append(step)
 
 
 def _makes_integers(node: Node, integers: set[str]) -> bool:

@@ -142,11 +142,6 @@ def stay_higher(
     ]
 
 
-def fp16_nodes(plan: list[LayerPlan]) -> list[str]:
-    """Layers that consume a tensor without scale, in graph order, once each."""
-    return [layer.name for layer in plan if layer.listed]
-
-
 RECURRENT = ("LSTM", "GRU", "RNN")
 
 

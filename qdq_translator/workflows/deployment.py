@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
@@ -83,14 +83,15 @@ def deploy(asked: DeployOptions, say: Callable[[str], None] = lambda text: None)
             steps.run("verify", options, lambda: write_json(place, _verified(asked, files, options.shapes)))
             verification = json.loads(place.read_text(encoding="utf-8"))
         bundle = _bundle(asked, platform, target, options, files)
-        made = Deployed(
-            output, name, TranslationFiles(output, name), files.read_report(), verification, {}, {}, steps.redone
-        )
-        for key, consumer in chosen.items():
-            _consume(key, consumer, bundle, own if needs_own and is_float else None, asked.keep_model, made)
-        if not made.commands:
-            each = "; ".join(f"{key} cannot have this network: {why}" for key, why in made.refused.items())
+        one = own if needs_own and is_float else None
+        found = {key: _consumed(key, consumer, bundle, one, asked.keep_model) for key, consumer in chosen.items()}
+        commands = {key: lines for key, lines in found.items() if not isinstance(lines, str)}
+        refused = {key: why for key, why in found.items() if isinstance(why, str)}
+        if not commands:
+            each = "; ".join(f"{key} cannot have this network: {why}" for key, why in refused.items())
             raise UserError(f"{each}.", "Choose another with --for.")
+        new = TranslationFiles(output, name)
+        made = Deployed(output, name, new, files.read_report(), verification, commands, refused, steps.redone)
         write_file(work / "README.md", _page(made, chosen, bundle).encode())
         steps.write_manifest()
         _replace(work, output)
@@ -153,20 +154,16 @@ def _verified(asked: DeployOptions, files: TranslationFiles, shapes: list[str]) 
     return verify(dataclasses.replace(options, fuse="on"))
 
 
-def _consume(
-    key: str, consumer: Any, bundle: Bundle, own: Optional[TranslationFiles], keep: bool, made: Deployed
-) -> None:
-    wants_own = hasattr(consumer, "OWN_MODEL") or (keep and key not in ("cudla", "python"))
-    if wants_own and own is None:
-        made.refused[key] = "it builds from a float ONNX file of its own, and this model is quantized"
-        return
-    if wants_own and own is not None:
+def _consumed(
+    key: str, consumer: Any, bundle: Bundle, own: Optional[TranslationFiles], keep: bool
+) -> Union[list[str], str]:
+    """The commands on the board, or why the consumer cannot have this network."""
+    if hasattr(consumer, "OWN_MODEL") or (keep and key not in ("cudla", "python")):
+        if own is None:
+            return "it builds from a float ONNX file of its own, and this model is quantized"
         bundle = dataclasses.replace(bundle, files=own)
-    why = consumer.refuse(bundle) if hasattr(consumer, "refuse") else ""
-    if why:
-        made.refused[key] = why
-    else:
-        made.commands[key] = consumer.write(bundle)
+    why: str = consumer.refuse(bundle) if hasattr(consumer, "refuse") else ""
+    return why or list(consumer.write(bundle))
 
 
 # ---------------------------------------------------------------- what the bundle is about

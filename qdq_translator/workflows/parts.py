@@ -78,13 +78,15 @@ class _Planned:
         return list(found)
 
 
-def choose(graph: Graph, dla: Mapping[str, Any], milliseconds: Mapping[str, float]) -> tuple[list[str], list[str]]:
-    """(tensors at which the DLA's part begins, tensors at which it ends).
-
-    dla: the verdicts, as in a report. milliseconds: node -> estimated time, of layers on the DLA. Raises UserError if
-    no layer runs there.
-    """
-    subgraph = {row["name"]: row["subgraph"] for row in dla["layers"] if row["subgraph"] >= 0}
+def choose(graph: Graph, report: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """(tensors at which the DLA's part begins, tensors at which it ends). Raises UserError if no layer runs there."""
+    if report["dla"] is None:
+        raise UserError(
+            "This translation is for a GPU, so it has no DLA part to cut out.",
+            "Translate it with --target orin-dla or --preset dla, or name tensors with --begin and --end.",
+        )
+    milliseconds = {row["name"]: (row["cost"] or {}).get("milliseconds") or 0.0 for row in report["plan"]}
+    subgraph = _subgraphs(report)
     inside: dict[int, list[Node]] = {}
     for node in graph.nodes:
         if node.name in subgraph:
@@ -105,6 +107,11 @@ def choose(graph: Graph, dla: Mapping[str, Any], milliseconds: Mapping[str, floa
     if not found:
         raise UserError("No layer of this network runs on the DLA, so there is nothing to cut out for it.", _AGAIN)
     return max(found, key=lambda row: row[0])[1]
+
+
+def _subgraphs(report: Mapping[str, Any]) -> dict[str, int]:
+    """Layer of the DLA -> its subgraph."""
+    return {row["name"]: row["subgraph"] for row in report["dla"]["layers"] if row["subgraph"] >= 0}
 
 
 def cut(graph: Graph, types: TensorTypes, begin: Sequence[str], end: Sequence[str]) -> list[Part]:
@@ -139,7 +146,7 @@ def tail(graph: Graph, planned: _Planned, report: Mapping[str, Any]) -> list[str
     quantizer should leave alone."""
     if report["dla"] is None:
         return []
-    subgraph = {row["name"]: row["subgraph"] for row in report["dla"]["layers"] if row["subgraph"] >= 0}
+    subgraph = _subgraphs(report)
     macs = dict.fromkeys(subgraph.values(), 0)
     for row in report["plan"]:
         if row["name"] in subgraph:
@@ -268,12 +275,10 @@ def split_translation(files: TranslationFiles, request: Request, graph: Optional
     read again. Raises UserError if it cannot be cut."""
     report, config = files.read_report(), files.read_config()
     options = options_of(config.get("options", {}), _KEPT)
-    given = (
-        (graph, Source(files.model.name, file_digest(files.model), files.model_data.exists()))
-        if graph is not None
-        else None
-    )
-    graph, source = given or open_graph(files.model)
+    if graph is None:
+        graph, source = open_graph(files.model)
+    else:
+        source = Source(files.model.name, file_digest(files.model), files.model_data.exists())
     origins = config.get("scale_origins", {})
     scales = {
         name: TensorScale(value, Origin(**origins.get(name, {"rule": "S1"})))
@@ -319,7 +324,7 @@ def split_model(path: Path, options: TranslateOptions, request: Request) -> dict
     known = _Planned(planned.graph, planned.rewrites.applied)
     graph, source = open_graph(path)
     if not request.begin and not request.end:
-        begin, end = _chosen(planned.graph, planned.report)
+        begin, end = choose(planned.graph, planned.report)
         request = dataclasses.replace(request, begin=known.own(graph, begin, False), end=known.own(graph, end, True))
 
     def save(part: Part, name: str, folder: Path) -> tuple[str, dict[str, Any]]:
@@ -346,7 +351,7 @@ def _split(
 ) -> dict[str, Any]:
     sizes = open_sizes(graph, options.sizes)
     types = TensorTypes(graph, sizes)
-    ends = (request.begin, request.end) if request.begin or request.end else _chosen(graph, report)
+    ends = (request.begin, request.end) if request.begin or request.end else choose(graph, report)
     parts = cut(graph, types, *ends)
     runs = prove(graph, parts, sizes, request.samples)
     behind = tail(graph, planned, report)
@@ -365,20 +370,6 @@ def _split(
         }
         write_json(scratch / f"{name}{SPLIT_SUFFIX}", manifest)
     return manifest
-
-
-def _chosen(graph: Graph, report: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    if report["dla"] is None:
-        raise UserError(
-            "This translation is for a GPU, so it has no DLA part to cut out.",
-            "Translate it with --target orin-dla or --preset dla, or name tensors with --begin and --end.",
-        )
-    return choose(graph, report["dla"], _times(report))
-
-
-def _times(report: Mapping[str, Any]) -> dict[str, float]:
-    """Node -> estimated milliseconds, of the layers that have any."""
-    return {row["name"]: row["cost"]["milliseconds"] or 0.0 for row in report["plan"] if row["cost"] is not None}
 
 
 _KEPT = ("trt_calib_version", "platform", "target", "power_mode", "dla_clock", "cost_model", "shapes", "no_auto_names")

@@ -14,6 +14,8 @@ from qdq_translator.core.formats.verify_rows import (
     Audit,
     AuditedScale,
     AuditedWeight,
+    ComparedOutput,
+    Layer,
     Layers,
     Sensitivity,
     Simulation,
@@ -21,7 +23,7 @@ from qdq_translator.core.formats.verify_rows import (
 )
 from qdq_translator.core.hypotheses import FUSION
 from qdq_translator.core.words import counted, others
-from qdq_translator.output.report.tables import table_of
+from qdq_translator.output.report.tables import print_table
 from qdq_translator.simulate.verdict import BROKEN, EQUAL, ROUNDING, SUSPICIOUS
 
 SHOWN_JUMPS = 8
@@ -40,8 +42,9 @@ def _ratio(value: Optional[float]) -> str:
     return _db(value, value is None or math.isinf(value))
 
 
-def _percent(value: Optional[float]) -> str:
-    return "-" if value is None else f"{value:.2f}%"
+def _compared(row: ComparedOutput) -> tuple[str, str]:
+    """The largest difference and the agreement on Top-1."""
+    return f"{row.max_abs:.3g}", "-" if row.top1_agreement is None else f"{row.top1_agreement:.2f}%"
 
 
 def print_results(results: Verification, verbose: bool) -> None:
@@ -53,21 +56,13 @@ def print_results(results: Verification, verbose: bool) -> None:
         f"{counted(inputs.samples, 'sample')} ({escape(inputs.source)})"
     )
     _print_simulation(console, results.simulation)
-    table = table_of(
-        *("reference", "other", "output", "cosine", "SQNR dB", "max diff", "Top-1 same"), right=(3, 4, 5, 6)
+    figures = (
+        (pair.reference, pair.other, name, f"{row.cosine:.6f}", _db(row.sqnr_db, row.identical), *_compared(row))
+        for pair in outputs.pairs
+        for name, row in pair.outputs.items()
     )
-    for pair in outputs.pairs:
-        for name, row in pair.outputs.items():
-            table.add_row(
-                pair.reference,
-                pair.other,
-                escape(name),
-                f"{row.cosine:.6f}",
-                _db(row.sqnr_db, row.identical),
-                f"{row.max_abs:.3g}",
-                _percent(row.top1_agreement),
-            )
-    console.print(table)
+    titles = ("reference", "other", "output", "cosine", "SQNR dB", "max diff", "Top-1 same")
+    print_table(console, titles, figures, right=(3, 4, 5, 6))
     _print_verdict(console, results)
     for pair in outputs.pairs[:1]:
         for name, row in pair.outputs.items():
@@ -179,11 +174,12 @@ def _print_layers(console: Any, layers: Layers, verbose: bool) -> None:
             console.print(f"  and {len(jumps) - len(shown)} more (--verbose)")
     if not verbose:
         return
-    table = table_of("layer", "tensor", "made dB", "read dB", right=(2, 3))
-    for row in layers.layers:
-        sides = ("" if side is None else _db(side.sqnr_db, side.identical) for side in (row.made, row.read))
-        table.add_row(escape(row.node or "(input)"), escape(row.tensor), *sides)
-    console.print(table)
+
+    def decibels(row: Layer) -> list[str]:
+        return ["" if side is None else _db(side.sqnr_db, side.identical) for side in (row.made, row.read)]
+
+    cells = ((row.node or "(input)", row.tensor, *decibels(row)) for row in layers.layers)
+    print_table(console, ("layer", "tensor", "made dB", "read dB"), cells, right=(2, 3))
 
 
 def _print_sensitivity(console: Any, found: Sensitivity) -> None:

@@ -27,7 +27,7 @@ CONFIG_SCHEMA_VERSION = 2
 def precision_config(translation: Translated) -> dict[str, Any]:
     """`NAME_precision_config.json`: NVIDIA's two keys first, then ours."""
     scales = translation.tensor_scales
-    config: dict[str, Any] = {
+    return {
         "int8_tensor_scales": scales,
         "fp16_nodes": translation.fp16_nodes,
         "schema_version": CONFIG_SCHEMA_VERSION,
@@ -39,7 +39,6 @@ def precision_config(translation: Translated) -> dict[str, Any]:
         "source": {"file": translation.source.file, "sha256": translation.source.sha256},
         "cache_version": {"number": translation.hardware.cache_number, "origin": translation.hardware.origin},
     }
-    return config
 
 
 def write_translation(translation: Translated, report: dict[str, Any], folder: Path) -> TranslationFiles:

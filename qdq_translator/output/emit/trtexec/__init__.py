@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Iterable, Mapping, Optional, Sequence
 
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
 from qdq_translator.core.formats.layer_precisions import format_layer_precisions
 from qdq_translator.core.words import by_x, dotted
 from qdq_translator.output.emit.trtexec.checks import Settings, prepare_network, shell_command
@@ -137,9 +136,8 @@ def trtexec_arguments(settings: Settings) -> list[Argument]:
 
 def explicit_arguments(model: Path, request: BuildRequest, version: Version) -> list[Argument]:
     """The same for a network with Q/DQ, strongly typed if written by `explicit`. Raises as `prepare_network`."""
-    mode = "typed" if model.name.endswith(EXPLICIT_SUFFIX) else "explicit"
-    engine, info = engine_paths(model, "explicit", request)
-    request = dataclasses.replace(request, mode=mode, save_engine=str(engine), layer_info=str(info or ""))
+    engine, info = engine_paths(model, request)
+    request = dataclasses.replace(request, save_engine=str(engine), layer_info=str(info or ""))
     return trtexec_arguments(prepare_network(model, request, version))
 
 

@@ -12,7 +12,7 @@ from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, MODEL_SUFFIX, TranslationFiles
 from qdq_translator.core.options import options_of
 from qdq_translator.core.words import by_x, dotted
-from qdq_translator.targets.platforms import Platform, find_platform
+from qdq_translator.targets.platforms import Platform, find_platform, tensorrt_version
 
 Version = Tuple[int, int, int]
 
@@ -86,12 +86,12 @@ def direct_format(scaled: bool, end: str) -> str:
     return "int8:dla_linear" if scaled and end == "input" else "fp16:dla_linear"
 
 
-def engine_paths(model: Path, kind: str, request: BuildRequest) -> tuple[Path, Optional[Path]]:
+def engine_paths(model: Path, request: BuildRequest) -> tuple[Path, Optional[Path]]:
     """Paths of engine (or loadable) and layer information: those of the request, else next to `model`, under names that
     show the kind of build. No layer information for a loadable."""
-    base = model.stem
-    for suffix in (EXPLICIT_SUFFIX,) if kind == "explicit" else (MODEL_SUFFIX,):
-        base = model.name[: -len(suffix)] if model.name.endswith(suffix) else base
+    kind = {"implicit": "int8", "typed": "explicit"}.get(request.mode, request.mode)
+    suffix = EXPLICIT_SUFFIX if kind == "explicit" else MODEL_SUFFIX
+    base = model.name[: -len(suffix)] if model.name.endswith(suffix) else model.stem
     what = f"{base}_{kind}_{request.target}" if request.on_dla else f"{base}_{kind}"
     engine = model.parent / f"{what}.{'loadable' if request.dla_standalone else 'engine'}"
     if request.save_engine:
@@ -139,10 +139,8 @@ def parse_version(text: str) -> Version:
     dotted = re.fullmatch(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:\.\d+)*", text.strip(), re.ASCII)
     if dotted:
         version = (int(dotted[1]), int(dotted[2]), int(dotted[3] or 0))
-    elif re.fullmatch(r"[0-9]{4}", text):
-        version = (int(text[0]), int(text[1]), int(text[2:]))
-    elif re.fullmatch(r"[0-9]{6}", text):
-        version = (int(text[:2]), int(text[2:4]), int(text[4:]))
+    elif re.fullmatch(r"[0-9]{4}|[1-9][0-9]{5}", text):
+        version = tensorrt_version(text)
     else:
         raise UsageError(f"'{text}' is not a TensorRT version.", "Write for example 8.6, 10.3.0 or 100300.")
     if version[0] >= 11:
