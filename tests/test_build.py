@@ -122,7 +122,7 @@ def test_a_tensorrt_that_does_not_load_is_told_apart(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--allow_gpu_fallback"], "is for a DLA target"),
+        (["--allow_gpu_fallback"], "are for a DLA"),
         (["--target", "orin-dla", "--dla_standalone", "--allow_gpu_fallback"], "no GPU to fall back to"),
         (["--target", "orin-dla", "--precision", "fp32"], "INT8 and FP16 only"),
         (

@@ -20,7 +20,7 @@ from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache, is_usable
 from qdq_translator.core.words import by_x, listed
 from qdq_translator.engine.versions import MIB, Api
-from qdq_translator.output.emit.trtexec.checks import check_device, complete_shapes
+from qdq_translator.output.emit.trtexec.checks import complete_shapes
 from qdq_translator.output.emit.trtexec.request import BuildRequest, Network, direct_format, parse_formats, per_tensor
 
 _DLA_FORMATS = {"dla_linear": ("fp16", "int8"), "dla_hwc4": ("fp16", "int8"), "chw16": ("fp16",), "chw32": ("int8",)}
@@ -60,7 +60,10 @@ class BuildJob:
             )
         if request.on_dla and request.mode == "fp32":
             raise UsageError("The DLA computes in INT8 and FP16 only.", "Use --precision fp16.")
-        check_device(request)
+        if not request.on_dla and (request.allow_gpu_fallback or request.dla_standalone):
+            raise UsageError("--allow_gpu_fallback and --dla_standalone are for a DLA.", "Add --target orin-dla.")
+        if request.dla_standalone and request.allow_gpu_fallback:
+            raise UsageError("A DLA loadable has no GPU to fall back to.", "Drop --allow_gpu_fallback.")
 
 
 @dataclasses.dataclass

@@ -32,6 +32,7 @@ from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.planning.placement import Placement, place
 from qdq_translator.planning.translation import Translated
 from qdq_translator.qdq.pairs import pair, weight_scales
+from qdq_translator.quantizers.dialects.pairs import linear
 from qdq_translator.scales.network import TrainedWeight
 from qdq_translator.targets.precision import FP16, KEPT
 
@@ -244,10 +245,7 @@ class _Work:
         stored = graph.constant(f"{name}_quantized", codes)
         parameters = [self._scale(name, scale), self._zero(scale.size if axis is not None else 0)]
         target = graph.unique_name(f"{name}_dequantized")
-        node = Node("DequantizeLinear", [stored, *parameters], [target], graph.node_name(f"{name}_DequantizeLinear"))
-        if axis is not None:
-            node.set("axis", axis)
-        graph.insert_after(node, None)
+        graph.insert_after(linear(graph, "DequantizeLinear", [stored, *parameters], target, name, axis), None)
         return target
 
 

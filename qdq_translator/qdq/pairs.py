@@ -10,6 +10,7 @@ from qdq_translator.core.errors import ModelError
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import OutputChannels
 from qdq_translator.ir.qparams import INT8_MAX, row_blocks
+from qdq_translator.quantizers.dialects.pairs import linear
 
 SMALLEST_FLOAT16 = 2.0**-14
 """The smallest normal float16 number."""
@@ -22,13 +23,8 @@ def pair(
     parameters: names of the initializers `scale` and, if given, `zero_point`. axis: channel axis, None for per-tensor.
     """
     stored = graph.unique_name(f"{base}_quantized")
-    nodes = []
-    for op, read, made in (("QuantizeLinear", source, stored), ("DequantizeLinear", stored, target)):
-        node = Node(op, [read, *parameters.values()], [made], graph.node_name(f"{base}_{op}"))
-        if axis is not None:
-            node.set("axis", axis)
-        nodes.append(node)
-    return nodes
+    ends = (("QuantizeLinear", source, stored), ("DequantizeLinear", stored, target))
+    return [linear(graph, op, [read, *parameters.values()], made, base, axis) for op, read, made in ends]
 
 
 def with_opset(graph: Graph, wanted: int, why: str) -> Graph:

@@ -69,7 +69,7 @@ def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Ve
         )
     explicit = request.mode == "explicit"
     network = Network.read(Path(request.explicit_model) if explicit else files.model)
-    check_device(request, version)
+    _check_device(request, version)
     if request.target == "orin-dla" and not explicit and dla_too_old("", version):
         notes.append(f"{dla_too_old(f'TensorRT {dotted(version)}', version)}.")
     _check_mode(request, version)
@@ -104,7 +104,7 @@ def prepare_network(model: Path, request: BuildRequest, version: Version) -> Set
         raise UsageError("An explicit network has no precision constraints.", "Leave --precision_constraints out.")
     if request.mode != "typed" and request.on_dla:
         _check_mode(request, version)
-    check_device(request, version)
+    _check_device(request, version)
     layouts: dict[str, list[str]] = {}
     for end, text in (("input", request.input_io_formats), ("output", request.output_io_formats)):
         if request.mode == "typed" and ":" in text:
@@ -119,8 +119,7 @@ def prepare_network(model: Path, request: BuildRequest, version: Version) -> Set
     return Settings(files, request, version, network, CalibrationCache("", {}), {}, shapes=shapes, **layouts)
 
 
-def check_device(request: BuildRequest, version: Optional[Version] = None) -> None:
-    """version: of trtexec, if it builds. Raises UsageError or UserError for settings that do not fit the device."""
+def _check_device(request: BuildRequest, version: Version) -> None:
     if not request.on_dla:
         given = [n for n in ("allow_gpu_fallback", "dla_standalone", "dla_core") if getattr(request, n)]
         dla_pools = [p for p in request.pools if p != "workspace"]
@@ -131,7 +130,7 @@ def check_device(request: BuildRequest, version: Optional[Version] = None) -> No
     if request.dla_standalone:
         if request.allow_gpu_fallback:
             raise UsageError("A DLA loadable has no GPU to fall back to.", "Drop --allow_gpu_fallback.")
-        if version is not None and version < (8, 6, 0):
+        if version < (8, 6, 0):
             raise UserError(
                 f"trtexec of TensorRT {dotted(version)} has no --buildDLAStandalone (it came with 8.6).",
                 "Build with TensorRT 8.6 or later, or with --safe there.",
