@@ -15,7 +15,7 @@ from qdq_translator.core.formats.engine_rows import DISOBEYED, MISSING, ExtraLay
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.report_rows import Precision
 from qdq_translator.core.formats.rows import plain, read
-from qdq_translator.engine.layer_info import FLOATING, EngineLayer, fused_names
+from qdq_translator.engine.layer_info import FLOATING, HELPERS, EngineLayer, fused_names
 from qdq_translator.engine.messages import BuildLog
 from qdq_translator.ir.io import load_model
 from qdq_translator.ir.operators import PARTS, VIEWS, WEIGHTED
@@ -226,7 +226,7 @@ def _rank(layer: EngineLayer) -> int:
     """Rank of a layer among several of one node: weights, then arithmetic, then data movement."""
     if layer.weights in FLOATING:
         return 3
-    return 0 if layer.is_helper else 2 if layer.precision else 1
+    return 0 if layer.layer_type.lower() in HELPERS else 2 if layer.precision else 1
 
 
 def _change(layer: EngineLayer) -> str:

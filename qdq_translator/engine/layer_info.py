@@ -19,7 +19,8 @@ _TYPE_WORDS = dict(zip(_TYPES, _TYPES), half="fp16", float="fp32", bfloat16="bf1
 _TYPE = re.compile(r"\b(" + "|".join(_TYPE_WORDS) + r")\b", re.IGNORECASE)
 FLOATING = ("int8", "fp16", "fp32", "bf16", "fp8")
 """Precisions of layers that compute with real numbers; the rest is shape arithmetic."""
-_HELPER_TYPES = frozenset(("reformat", "noop", "copy", "shape_call", "signal", "wait", "constant"))
+HELPERS = frozenset(("reformat", "noop", "copy", "shape_call", "signal", "wait", "constant"))
+"""Types of layers that move or copy data and compute nothing of the model."""
 _FOREIGN = re.compile(r"^\{ForeignNode\[(.*)\]\}", re.DOTALL)
 _PROFILE = re.compile(r" \[profile \d+\]$")
 _ONNX_LAYER = re.compile(r"^\[ONNX Layer: (.*)\]$", re.DOTALL)
@@ -61,11 +62,6 @@ class EngineLayer:
         """The text between the brackets of `{ForeignNode[...]}`; '' for other layers."""
         found = _FOREIGN.match(self.name)
         return found[1] if found else ""
-
-    @property
-    def is_helper(self) -> bool:
-        """Moves or copies data; computes nothing of the model."""
-        return self.layer_type.lower() in _HELPER_TYPES
 
     @property
     def precision(self) -> str:

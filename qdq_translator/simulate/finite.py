@@ -56,11 +56,8 @@ class _Counting(Work):
 
     def open(self) -> Callable[[int], list[_Spoilt]]:
         def of_run(run: int) -> list[_Spoilt]:
-            counts = ((name, _not_finite(values)) for name, values in self.samples.feed(run).items())
-            return [(run, name, count) for name, count in counts if count]
+            floats = ((name, values) for name, values in self.samples.feed(run).items() if values.dtype.kind == "f")
+            counts = ((name, values.size - np.count_nonzero(np.isfinite(values))) for name, values in floats)
+            return [(run, name, int(count)) for name, count in counts if count]
 
         return of_run
-
-
-def _not_finite(values: np.ndarray) -> int:
-    return int(values.size - np.count_nonzero(np.isfinite(values))) if values.dtype.kind == "f" else 0

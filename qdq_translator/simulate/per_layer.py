@@ -76,6 +76,11 @@ class Row:
             yield where, min(added, self.passed_on), lost, row.sqnr_db
             before = row.noise
 
+    @property
+    def for_readers(self) -> float:
+        """The noise that the layers which read it inherit."""
+        return self.read.noise if not self.harmless else 0.0 if self.made is None else self.made.noise
+
     def row(self) -> Layer:
         made, inherited = None if self.made is None else self.made.row(), noise_to_db(self.inherited)
         return Layer(self.tensor, self.node, self.op, self.scale, made, self.read.row(), inherited, tuple(self.notes))
@@ -139,7 +144,7 @@ def _relate(rows: list[Row], graph: Graph, types: TensorTypes) -> None:
         behind = [by_tensor[n].read.noise for r in readers for n in r.outputs if n in by_tensor]
         if readers and row.tensor not in graph.outputs and len(behind) >= len(readers):
             row.passed_on = max(behind)
-    handed_on = {row.tensor: _noise_for_readers(row) for row in rows}
+    handed_on = {row.tensor: (row.for_readers, row.harmless) for row in rows}
     for node in graph.nodes:
         noises = [handed_on.get(n, (0.0, False)) for n in float_activations(node.reads(), graph, types)]
         inherited, behind_harmless = sum(n for n, _ in noises), any(h for _, h in noises)
@@ -148,13 +153,6 @@ def _relate(rows: list[Row], graph: Graph, types: TensorTypes) -> None:
                 by_tensor[name].inherited, by_tensor[name].behind_harmless = inherited, behind_harmless
             else:
                 handed_on[name] = inherited, behind_harmless
-
-
-def _noise_for_readers(row: Row) -> tuple[float, bool]:
-    """The noise that counts as inherited, and whether the row is harmless."""
-    if not row.harmless:
-        return row.read.noise, False
-    return (row.made.noise if row.made is not None else 0.0), True
 
 
 class Notes:

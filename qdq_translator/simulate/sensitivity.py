@@ -192,11 +192,8 @@ def _kept_together(
         rest = [other for other in chosen if other is not candidate]
         if is_late():
             break
-        if quality(rest).reaches(enough) or not _gains(quality(chosen).over(quality(rest))):
+        gain = quality(chosen).over(quality(rest))
+        worth = gain.gain_db >= KEPT_IF_DB if gain.metric_gain is None else gain.metric_gain > 0
+        if quality(rest).reaches(enough) or not worth:
             chosen = rest
     return [(candidate, quality(chosen[: number + 1])) for number, candidate in enumerate(chosen)]
-
-
-def _gains(quality: Quality) -> bool:
-    """Worth keeping layers above INT8 for it."""
-    return quality.gain_db >= KEPT_IF_DB if quality.metric_gain is None else quality.metric_gain > 0

@@ -23,7 +23,6 @@ this way is inferred from published listings.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Callable, Iterator, Optional, Tuple
 
@@ -391,7 +390,6 @@ SINCE: dict[str, tuple[int, int]] = {
 """ONNX operator -> the first TensorRT version (major, minor) whose parser has it."""
 
 
-@functools.lru_cache(maxsize=None)
 def has_operator(op_type: str, version: Version) -> bool:
     return op_type in SINCE and version[:2] >= SINCE[op_type]
 

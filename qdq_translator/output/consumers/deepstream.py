@@ -52,7 +52,7 @@ def write(bundle: Bundle) -> list[str]:
         mean = bundle.image_mean * channels if len(bundle.image_mean) == 1 else bundle.image_mean
         rows["offsets"] = ";".join(f"{255 * value:g}" for value in mean)
     precisions = [
-        f"{name}:fp16:{_device(bundle, name)}"
+        f"{name}:fp16:{'gpu' if not bundle.on_dla or name in bundle.gpu_layers else 'dla'}"
         for name in bundle.files.read_layer_precisions()
         if not {":", ";"} & set(name)
     ]
@@ -67,7 +67,3 @@ def write(bundle: Bundle) -> list[str]:
         f"# in the pipeline: nvinfer config-file-path={path}",
         "# the engine is built at the first start; add labelfile-path, network-type and a parser for your network",
     ]
-
-
-def _device(bundle: Bundle, layer: str) -> str:
-    return "gpu" if not bundle.on_dla or layer in bundle.gpu_layers else "dla"

@@ -124,7 +124,8 @@ def verdict(dla: Union[rows.Dla, rows.DlaSummary], cost: rows.Cost) -> Iterator[
         share = getattr(dla.shares, name)
         if name == "gpu" and not share.layers:
             continue
-        parts = [counted(share.layers, "layer"), _share_of(share.macs, share.macs_share)]
+        macs = f"{percent(share.macs_share, 1)} of MACs" if share.macs_share is not None else "no MACs"
+        parts = [counted(share.layers, "layer"), "MACs unknown" if share.macs is None else macs]
         if name == "gpu":
             ops = dla.gpu_operators.items() if isinstance(dla, rows.DlaSummary) else ()
             parts += [", ".join(f"{number} {op}" for op, number in ops)] if ops else []
@@ -140,10 +141,6 @@ def verdict(dla: Union[rows.Dla, rows.DlaSummary], cost: rows.Cost) -> Iterator[
         if row.tensors
     ]
     yield "passes", ", ".join([*between, counted(dla.subgraphs, "subgraph")])
-
-
-def _share_of(macs: Optional[int], share: Optional[float]) -> str:
-    return "MACs unknown" if macs is None else f"{percent(share, 1)} of MACs" if share is not None else "no MACs"
 
 
 def _time(cost: rows.Cost, gpu: bool) -> str:

@@ -77,7 +77,7 @@ class _Fusing:
             if layer is None or layer.expects != "any":
                 return None
             silu = node.is_op("Sigmoid") and self._silu(node)
-            if not silu and not self._only_reader(inputs[0]):
+            if not silu and self.graph.only_consumer(inputs[0]) is None:
                 return None
             if node.is_op(*ACTIVATIONS):
                 layer.expects = "mul" if silu else ""
@@ -101,7 +101,7 @@ class _Fusing:
             if name in self.made_by
             and self.made_by[name].expects == "any"
             and not self.made_by[name].summed
-            and self._only_reader(name)
+            and self.graph.only_consumer(name) is not None
         ]
         if not fitting:
             return None
@@ -114,9 +114,6 @@ class _Fusing:
             layer.works = None
         layer.summed = True
         return layer
-
-    def _only_reader(self, tensor: str) -> bool:
-        return tensor not in self.graph.outputs and self.graph.consumer_count(tensor) == 1
 
     def _silu(self, sigmoid: Node) -> bool:
         """x * sigmoid(x), with no other reader of x or sigmoid(x)."""
