@@ -120,7 +120,7 @@ def measure(convolutions: int, target: str) -> dict[str, Any]:
     plan = make_plan(done.graph, done.types, done.scales)
     parts = {
         "plan": _best(lambda: make_plan(done.graph, done.types, done.scales)),
-        "root_causes": _best(lambda: explain(plan, find_root_causes(context, plan))),
+        "root_causes": _best(lambda: explain(plan, find_root_causes(context, plan).causes)),
         "dla": _best(lambda: judge(context, plan, done.hardware)) if target != "gpu" else 0.0,
         "report": _best(lambda: format_report(make_report(done))),
     }

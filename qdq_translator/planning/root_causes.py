@@ -25,30 +25,18 @@ CALIBRATE = "--calibrate DATA"
 _Key = Tuple[str, bool, bool]
 
 
-@dataclasses.dataclass(frozen=True)
-class RootCauses(FoundCauses):
-    """root_of: missing tensor -> its root."""
-
-    root_of: dict[str, str] = dataclasses.field(default_factory=dict)
-
-    @property
-    def found(self) -> FoundCauses:
-        """Their form in the report."""
-        return FoundCauses(self.causes, self.groups, self.what_if)
-
-
 def find_root_causes(
     context: Context,
     plan: list[LayerPlan],
     users: Callable[[str], str] = lambda tensor: tensor,
     saved: Optional[Mapping[str, float]] = None,
-) -> RootCauses:
+) -> FoundCauses:
     """Reads graph and scales of `context`; changes neither. users: from a tensor to the one of the user's model that cures
     name in its stead. saved: layer -> milliseconds that its missing scales would save, which causes are ranked by; None without
     an estimate."""
     wanted = _missing(plan, context)
     if not wanted:
-        return RootCauses([], [], [])
+        return FoundCauses([], [], [])
     more = everything_on(context)
     cures = try_rules(context, more)
     root_of = Roots(context, wanted).find()
@@ -57,20 +45,19 @@ def find_root_causes(
     if saved is not None:
         causes = [dataclasses.replace(one, milliseconds=_sum(saved, one.layers)) for one in causes]
         causes.sort(key=lambda cause: -(cause.milliseconds or 0.0))
-    return RootCauses(causes, groups, what_if(context, plan, more, cures, wanted), root_of)
+    return FoundCauses(causes, groups, what_if(context, plan, more, cures, wanted))
 
 
-def explain(plan: list[LayerPlan], causes: RootCauses) -> list[LayerPlan]:
+def explain(plan: list[LayerPlan], causes: Iterable[RootCause]) -> list[LayerPlan]:
     """The plan with cause and cure of every avoidable layer, and the reason completed by them."""
-    by_tensor = {cause.tensor: cause for cause in causes.causes}
+    cause_of = {tensor: cause for cause in causes for tensor in (cause.tensor, *cause.follows)}
     explained = []
     for layer in plan:
-        root = next((causes.root_of[t] for t in layer.missing if t in causes.root_of), None)
-        if layer.avoidable and root is not None:
-            first = by_tensor[root]
-            follows = "" if root in layer.missing else f"it would follow from '{root}': "
-            reason = f"{layer.reason}; {follows}{first.why}"
-            layer = dataclasses.replace(layer, reason=reason, cause=root, cure=first.cure)
+        cause = next((cause_of[t] for t in layer.missing if t in cause_of), None)
+        if layer.avoidable and cause is not None:
+            follows = "" if cause.tensor in layer.missing else f"it would follow from '{cause.tensor}': "
+            reason = f"{layer.reason}; {follows}{cause.why}"
+            layer = dataclasses.replace(layer, reason=reason, cause=cause.tensor, cure=cause.cure)
         explained.append(layer)
     return explained
 

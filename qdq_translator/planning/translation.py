@@ -10,13 +10,12 @@ import onnx
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats.calibration_cache import CalibrationCache, make_cache
-from qdq_translator.core.formats.report_rows import Origin, WeightCheck
+from qdq_translator.core.formats.report_rows import FoundCauses, Origin, WeightCheck
 from qdq_translator.core.options import TranslateOptions
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import Source
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes.rewrites import Rewrites
-from qdq_translator.planning.root_causes import RootCauses
 from qdq_translator.scales.inference.unify import SharedRange
 from qdq_translator.scales.network import TrainedWeight
 from qdq_translator.scales.table import ASSUMED, ScaleTable
@@ -43,7 +42,7 @@ class Translated:
     options: TranslateOptions
     source: Source
     hardware: Hardware
-    causes: RootCauses
+    causes: FoundCauses
     shared_ranges: list[SharedRange]
     dla: Optional[DlaPlan]
     costs: Optional[CostPlan]

@@ -187,7 +187,7 @@ def _conclude(
 
         saved = saved_by_scales(dla, costs)
     causes = find_root_causes(context, plan, network.users_names(), saved)
-    plan = explain(plan, causes)
+    plan = explain(plan, causes.causes)
     if dla is not None and tried is not None:
         if may_try and not settings.assume_scales:
             causes = dataclasses.replace(causes, what_if=what_if_on_dla(decision, tried, *tried.may_rewrite))

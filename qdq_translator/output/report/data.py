@@ -35,7 +35,7 @@ def make_report(translation: Translated) -> rows.Report:
         coverage=coverage(plan),
         inputs=_ends(translation, list(translation.graph.inputs)),
         outputs=_ends(translation, list(translation.graph.outputs)),
-        root_causes=translation.causes.found,
+        root_causes=translation.causes,
         plan=_plan(translation),
         nodes_in_your_model={made: rows.NodeRow(*users) for made, users in translation.users_nodes.items()},
         dla=_dla(translation),

@@ -156,6 +156,7 @@ class Part:
     mark: str
     label: str
     words: str
+    amount: float
     start: float
     share: float
 
@@ -202,7 +203,7 @@ def _bar(
     for kind, (mark, label) in kinds.items():
         if sums[kind]:
             share = 100 * sums[kind] / total
-            parts.append(Part(kind, mark, label, words(sums[kind]), start, share))
+            parts.append(Part(kind, mark, label, words(sums[kind]), sums[kind], start, share))
             start += share
     return Bar(title, total, words(total), parts)
 
