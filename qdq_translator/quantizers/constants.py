@@ -169,13 +169,12 @@ class Bakery:
         node = self.item.chain[-1]
         if len(self.item.chain) > 2 or len(self.met) > 2 or not is_dequantize(node):
             return None
-        plain = self._parameters(node, found)
+        plain = self.met[-1]
         if not plain.centred:  # which the codes have no more
             plain = dataclasses.replace(plain, zero_point=np.zeros((), np.int64))
-        dtype = self._real_type(node)
         if codes is None or found.dtype != np.int8:
-            return weight_of(self.item.name, dequantize(found, plain, dtype))
-        return made_weight(codes.name, dtype, codes, lambda values: dequantize(values, plain, dtype))
+            return weight_of(self.item.name, dequantize(found, plain, plain.real))
+        return made_weight(codes.name, plain.real, codes, lambda values: dequantize(values, plain, plain.real))
 
     def _parameters(self, node: Node, data: np.ndarray) -> QuantParams:
         params = read_parameters(self.constants, node, self.item.params.dtype)
@@ -190,11 +189,6 @@ class Bakery:
                 "Export with one scale for each channel along that axis.",
             )
         return params if axis == params.axis else dataclasses.replace(params, axis=axis)
-
-    def _real_type(self, quantizer: Node) -> np.dtype:
-        scale = self.constants.value(quantizer.inputs[1])
-        assert scale is not None
-        return scale.dtype
 
     def _quantized(self, data: np.ndarray, params: QuantParams) -> np.ndarray:
         if data.dtype.kind not in "fV":
@@ -261,14 +255,14 @@ class Bakery:
                 )
             if self.is_weight and params.dtype == "int8" and params.centred:
                 data = np.maximum(data, -127)
-            return dequantize(data, params, self._real_type(node))
+            return dequantize(data, params, params.real)
         return None
 
     def _on_grid(self, node: Node, data: np.ndarray, more: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
         """Q output as dequantized values, which later nodes move (rule Q7)."""
         if is_quantize(node):
             params = self._parameters(node, data)
-            return dequantize(self._quantized(data, params), params, self._real_type(node))
+            return dequantize(self._quantized(data, params), params, params.real)
         return data if is_dequantize(node) else None
 
     def _as_float(self, node: Node, data: np.ndarray, more: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:

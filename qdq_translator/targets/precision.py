@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Iterable, Mapping, Optional, TypeVar
 
@@ -105,14 +106,16 @@ def _plan_layer(
 ) -> LayerPlan:
     inputs, outputs = (tuple(dict.fromkeys(filter(real.__contains__, n))) for n in (node.reads(), node.outputs))
     macs, weights = layer_macs(node, types), layer_weights(node, graph)
-    layer = LayerPlan(node.name, node.op_type, inputs=inputs, outputs=outputs, macs=macs, weights=weights)
+    row = functools.partial(
+        LayerPlan, node.name, node.op_type, inputs=inputs, outputs=outputs, macs=macs, weights=weights
+    )
     if not _has_precision(node, inputs, outputs):
         reason = "works on shapes, integers or booleans, or on constants only"
-        return dataclasses.replace(layer, reason=reason, device=ON_GPU if inputs else NOWHERE)
+        return row(reason=reason, device=ON_GPU if inputs else NOWHERE)
     missing_in = tuple(n for n in inputs if n not in scales)
     missing = missing_in + tuple(n for n in outputs if n not in scales)
     if not missing:
-        return dataclasses.replace(layer, precision=INT8, reason="every input and output has a scale")
+        return row(precision=INT8, reason="every input and output has a scale")
     by_design = all(n in tails or n in floats for n in missing)
     wide = next((n for n in missing if n in floats), "") if by_design else ""
     if wide:
@@ -124,9 +127,7 @@ def _plan_layer(
     else:
         what = "input" if missing_in else "output"
         reason = f"{what} '{missing[0]}' has no scale{others(missing, ' ({} more without)')}"
-    return dataclasses.replace(
-        layer, precision=FP16, reason=reason, missing=missing, listed=bool(missing_in), by_design=by_design
-    )
+    return row(precision=FP16, reason=reason, missing=missing, listed=bool(missing_in), by_design=by_design)
 
 
 def stay_higher(

@@ -39,12 +39,14 @@ def plain(value: Any) -> Any:
     found = {}
     for field, key, _ in _fields(type(value)):  # type: ignore[arg-type]
         item, about = getattr(value, field.name), field.metadata
-        if "finite" in about and not math.isfinite(item):
-            item = None
-        if "digits" in about and item:
-            item = round(item, about["digits"])
-        if "sparse" not in about or item not in ("", None, {}):
-            found[key] = item if isinstance(item, _SCALARS) else plain(item)
+        if about:
+            if "finite" in about and not math.isfinite(item):
+                item = None
+            if "digits" in about and item:
+                item = round(item, about["digits"])
+            if "sparse" in about and item in ("", None, {}):
+                continue
+        found[key] = item if isinstance(item, _SCALARS) else plain(item)
     return found
 
 
