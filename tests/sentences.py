@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "qdq_translator"
 GOLDEN = Path(__file__).resolve().parent / "data" / "sentences.txt"
 _SAID_BY = {
     **dict.fromkeys(("UserError", "UsageError", "ModelError", "UnsupportedQuantizer", "MissingDependency"), "error"),
-    **dict.fromkeys(("Rejected", "reject"), "error"),
+    **dict.fromkeys(("Rejected", "reject", "needed"), "error"),
     "warning": "warning",
     "info": "info",
     "leave": "left",

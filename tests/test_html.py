@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
 import csv
 import dataclasses
 import json
 import math
 import re
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,14 +162,7 @@ def test_the_same_report_gives_the_same_page(report: dict[str, Any]) -> None:
 def test_without_jinja2_the_error_says_what_to_install(
     report: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = builtins.__import__
-
-    def missing(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == "jinja2":
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingDependency, match=re.escape("pip install 'qdq-translator[report]'")):
         write_page(rows(report), tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()

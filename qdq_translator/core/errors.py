@@ -6,6 +6,9 @@ stderr without a traceback and exits with `exit_status`.
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 
 class UserError(Exception):
     """The model, a file or a threshold is at fault; the message contains the remedy."""
@@ -34,6 +37,14 @@ class UnsupportedQuantizer(UserError):
 
 class MissingDependency(UserError):
     """A missing optional package that the request needs."""
+
+
+def needed(module: str, what: str, remedy: str) -> Any:
+    """The module of an optional package. Raises MissingDependency with these words."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingDependency(what, remedy) from error
 
 
 def unexpected(error: Exception) -> str:

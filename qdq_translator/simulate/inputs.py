@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from qdq_translator.core.disk import shown_place
-from qdq_translator.core.errors import MissingDependency, UserError
+from qdq_translator.core.errors import UserError, needed
 from qdq_translator.core.formats.npz import read_npy, read_npz
 from qdq_translator.core.formats.polygraphy import read_inputs
 from qdq_translator.core.words import by_x, counted
@@ -472,12 +472,9 @@ def _image_layout(spec: InputSpec, layout: str) -> tuple[str, int, Optional[int]
 
 def _open_image(path: Place, channels: int, height: int, width: int) -> np.ndarray:
     """(height, width, channels) uint8."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingDependency(
-            "Reading images needs Pillow, which is not installed.", "pip install 'qdq-translator[verify]'"
-        ) from error
+    Image = needed(
+        "PIL.Image", "Reading images needs Pillow, which is not installed.", "pip install 'qdq-translator[verify]'"
+    )
     try:
         with opened(path) as file, Image.open(file) as image:
             mode = {1: "L", 3: "RGB", 4: "RGBA"}[channels]

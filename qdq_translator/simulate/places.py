@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Iterator, Union, cast
 import numpy as np
 
 from qdq_translator.core.disk import open_file
-from qdq_translator.core.errors import MissingDependency, UserError
+from qdq_translator.core.errors import UserError, needed
 from qdq_translator.core.formats.npz import read_header
 
 
@@ -52,12 +52,11 @@ class RemotePlace:
         return cast(BinaryIO, self._ask("open", mode="rb"))
 
     def _ask(self, method: str, **more: Any) -> Any:
-        try:
-            import fsspec
-        except ImportError as error:
-            raise MissingDependency(
-                f"Reading {self.address} needs fsspec, which is not installed.", "pip install 'qdq-translator[cluster]'"
-            ) from error
+        fsspec = needed(
+            "fsspec",
+            f"Reading {self.address} needs fsspec, which is not installed.",
+            "pip install 'qdq-translator[cluster]'",
+        )
         try:
             files, path = fsspec.core.url_to_fs(self.address)
             return getattr(files, method)(path, **more)

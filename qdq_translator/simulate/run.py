@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from qdq_translator.core.diagnostics import Diagnostics
-from qdq_translator.core.errors import MissingDependency, UserError
+from qdq_translator.core.errors import UserError, needed
 from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import RANDOM
@@ -31,14 +31,11 @@ _WEIGHTS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.I
 
 
 def _onnxruntime() -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingDependency(
-            "verify, --calibrate and --prove run models in ONNX Runtime, which is not installed.",
-            "pip install 'qdq-translator[verify]'",
-        ) from error
-    return onnxruntime
+    return needed(
+        "onnxruntime",
+        "verify, --calibrate and --prove run models in ONNX Runtime, which is not installed.",
+        "pip install 'qdq-translator[verify]'",
+    )
 
 
 _CODES: dict[int, str] = {onnx.TensorProto.INT8: "int8", onnx.TensorProto.UINT8: "uint8"}

@@ -127,10 +127,9 @@ def _calibration(options: TranslateOptions) -> Optional[Calibration]:
     method, own = parse_methods(options.calibrate_method)
     named = options.recalibrate
     if options.calibrate is None:
-        if named:
-            raise UsageError("--recalibrate needs inputs.", "Give them with --calibrate.")
-        if options.equalize:
-            raise UsageError("--equalize needs inputs.", "Give them with --calibrate.")
+        for name in ("recalibrate", "equalize"):
+            if getattr(options, name):
+                raise UsageError(f"--{name} needs inputs.", "Give them with --calibrate.")
         return None
     worst = re.fullmatch(r"worst:(\d+)", named[0]) if len(named) == 1 else None
     recalibrate = int(worst[1]) if worst else tuple(named)

@@ -13,7 +13,7 @@ from importlib import metadata
 from typing import Any, Iterator, Sequence
 
 from qdq_translator._version import __version__
-from qdq_translator.core.errors import MissingDependency, UserError
+from qdq_translator.core.errors import UserError, needed
 from qdq_translator.core.workers.work import Engine, Packed, Work, pack, shard_of, unpack
 
 PATIENCE = 4.0
@@ -29,12 +29,9 @@ class Cluster(Engine):
     """A Dask cluster. Raises UserError within ten seconds if there is no scheduler, and for workers of another version."""
 
     def __init__(self, address: str) -> None:
-        try:
-            import distributed
-        except ImportError as error:
-            raise MissingDependency(
-                "--scheduler needs Dask, which is not installed.", "pip install 'qdq-translator[cluster]'"
-            ) from error
+        distributed = needed(
+            "distributed", "--scheduler needs Dask, which is not installed.", "pip install 'qdq-translator[cluster]'"
+        )
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         self._address = address
         self._sent: collections.deque[dict[str, Any]] = collections.deque(maxlen=KEPT_PARTS)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Optional, Sequence
 
 from qdq_translator.core.disk import write_file
-from qdq_translator.core.errors import MissingDependency
+from qdq_translator.core.errors import needed
 from qdq_translator.core.formats.engine_rows import Engine
 from qdq_translator.core.formats.report_rows import Report
 from qdq_translator.core.formats.rows import plain, read
@@ -180,12 +180,9 @@ def _sides(row: changes.Change, keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _render(template: str, **values: Any) -> str:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise MissingDependency(
-            "The HTML report needs the package jinja2.", "pip install 'qdq-translator[report]' adds it."
-        ) from error
+    jinja2 = needed(
+        "jinja2", "The HTML report needs the package jinja2.", "pip install 'qdq-translator[report]' adds it."
+    )
     environment, style, script = _parts(jinja2)
     return str(
         environment.get_template(template).render(
