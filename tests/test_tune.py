@@ -432,7 +432,7 @@ def test_starts_hold_what_people_choose() -> None:
         *({"calibrate_method": "output", **more} for more in ({}, {"equalize": True}, {"recalibrate": (EVERY,)})),
         *({"calibrate_method": method} for method in ("percentile", "entropy", "mse")),
     ]
-    assert len(starts(TranslateOptions(calibrate="x.npz", calibrate_method="max", target="orin-dla"))) == 11 + 2 * 3 + 4
+    assert len(starts(TranslateOptions(calibrate="x.npz", calibrate_method="max", target="orin-dla"))) == 11 + 2 * 3 + 5
     base = TranslateOptions(infer_bounds=True)
     changes = {"infer_bounds": True, "infer_concat_scales": False, "recalibrate": (), "calibrate_method": "max"}
     assert Point.of(changes, ["l"]).plain(base) == Point((("calibrate_method", "max"),), ("l",))
@@ -444,7 +444,10 @@ def test_moves_hold_every_treatment_of_shared_ranges() -> None:
     shared = [move for move in on_dla if "unify_scales" in move]
     assert {move["unify_scales"] for move in shared} == {"warn", "max"}
     with_data = moves(TranslateOptions(target="orin-dla", calibrate="x.npz"))
-    assert {"unify_scales": "data"} in list(with_data)
+    assert [move for move in list(with_data) if move.get("unify_scales") in ("data", "requantize")] == [
+        {"unify_scales": "data"},
+        {"unify_scales": "requantize"},
+    ]
     assert {move["max_bits_lost"] for move in shared if "max_bits_lost" in move} >= {1.0, 8.0}
     assert not [move for move in moves(TranslateOptions()) if "unify_scales" in move or "dla_rewrites" in move]
 

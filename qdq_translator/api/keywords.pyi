@@ -30,7 +30,7 @@ class Common(TypedDict, total=False):
     missing_zero_point: Literal["uint8", "int8"]
     graph_optimizer: Literal["native", "onnxoptimizer"]
     no_auto_names: bool
-    unify_scales: Literal["off", "warn", "max", "data"]
+    unify_scales: Literal["off", "warn", "max", "data", "requantize"]
     max_bits_lost: Real
     dla_rewrites: Union[bool, Literal["on", "list", "force", "approximate"]]
     dla_output: Literal["same", "4d"]

@@ -209,9 +209,10 @@ class TranslateOptions:
         "the implementation that folds BatchNormalization and Pad (rule F4)", "native"
     )
     no_auto_names: bool = in_target("omit tensors that exist only in TensorRT's network from the cache (rule S10)")
-    unify_scales: Literal["off", "warn", "max", "data"] = in_target(
+    unify_scales: Literal["off", "warn", "max", "data", "requantize"] = in_target(
         "on a DLA, tensors that must share one range (Concat, element-wise): ignore them, report them, raise all to "
-        "the largest range, or use the range with the least error on the inputs of --calibrate",
+        "the largest range, use the range with the least error on the inputs of --calibrate, or add Scales to those "
+        "that other layers read too, if that gains on these inputs",
         "warn",
     )
     max_bits_lost: float = in_target(

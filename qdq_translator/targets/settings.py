@@ -168,8 +168,8 @@ def _check(options: TranslateOptions, explicit: bool) -> None:
     if options.dla_output != "same" and not options.dla_rewrites:
         raise UsageError("--dla_output 4d is a rewrite for the DLA.", "Add --dla_rewrites, or take --preset dla.")
     for name, value in (("asymmetric", options.asymmetric), ("unify_scales", options.unify_scales)):
-        if value == "data" and not options.calibrate:
-            raise UsageError(f"--{name} data computes ranges from inputs.", "Give them with --calibrate.")
+        if value in ("data", "requantize") and not options.calibrate:
+            raise UsageError(f"--{name} {value} computes ranges from inputs.", "Give them with --calibrate.")
     if options.asymmetric == "keep" and not (explicit and options.target == "orin-dla"):
         raise UsageError(
             "--asymmetric keep is for explicit networks on Orin's DLA: elsewhere zero points are 0.",
@@ -179,6 +179,8 @@ def _check(options: TranslateOptions, explicit: bool) -> None:
         raise UsageError("--prove is about rewrites for the DLA.", "Add --dla_rewrites, or take --preset dla.")
     if options.keep_model and options.rename_node_outputs:
         raise UsageError("--keep_model keeps every name.", "Leave --rename_node_outputs out.")
+    if options.keep_model and options.unify_scales == "requantize":
+        raise UsageError("--keep_model adds no layers.", "Leave --unify_scales requantize out.")
     if options.cache_algorithm != "entropy2" and options.target != "gpu":
         raise UsageError(
             f"A DLA needs a cache of entropy2 (fact 1.5), not {options.cache_algorithm}.",

@@ -114,7 +114,9 @@ def translate(
 
     if settings.calibration is not None and settings.calibration.equalize:
         _equalize(network, settings, diagnostics, progress, where)
-        types = network.types
+    if settings.policy.unify == "requantize" and settings.hardware.generation:
+        _requantize(network, settings, diagnostics, where)
+    types = network.types
     context = context_of(network, scales, settings)
     data = None
     if settings.calibration is not None:
@@ -489,6 +491,20 @@ def _equalize(
     samples = only_finite(_data(network.graph, settings), settings.calibration.ignore_nonfinite, where=where)
     equalize(network.graph, network.types, samples, progress, where).report(diagnostics)
     network.changed()
+
+
+def _requantize(network: Network, settings: Settings, diagnostics: Diagnostics, where: Evaluation) -> None:
+    """Raises UserError if `--prove` refutes it, which is a bug."""
+    from qdq_translator.simulate.calibration.requantize import requantize
+    from qdq_translator.simulate.finite import only_finite
+    from qdq_translator.simulate.prove import prove
+
+    assert settings.calibration is not None
+    samples = only_finite(_data(network.graph, settings), settings.calibration.ignore_nonfinite, where=where)
+    requantize(network, settings, samples, diagnostics, where)
+    for row in prove(network.stages, settings.input_shapes, {}):
+        raise UserError(f"--prove: '{row.nodes[0]}': {row.what}.", "This is a bug: please report it with the model.")
+    network.stages.clear()
 
 
 def _report_weights(weights: list[WeightCheck], diagnostics: Diagnostics) -> None:

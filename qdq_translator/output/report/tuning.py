@@ -18,7 +18,7 @@ GIVEN = "the given options"
 """A row for comparison."""
 CHOSEN, BEYOND = "->", "x"
 CALIBRATED = ("calibrate_method", "equalize", "unify_scales", "recalibrate")
-"""Options fitted to data (unify_scales: 'data'), measured on other samples, and reported if they were not chosen."""
+"""Options fitted to data (unify_scales: 'data', 'requantize'), measured on other samples, and reported if they were not chosen."""
 
 
 def tuning(results: Tuning) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def _tried(results: Tuning) -> Iterator[str]:
     best: dict[str, Tuned] = {}
     for point in sorted(results.points, key=results.goal.rank):
         for name, value in point.changes.items():
-            fitted = name in CALIBRATED and (name != "unify_scales" or value == "data")
+            fitted = name in CALIBRATED and (name != "unify_scales" or value in ("data", "requantize"))
             same = point.measured == results.best.measured
             if fitted and not same and results.best.changes.get(name) != value:
                 best.setdefault(_option(name, value), point)

@@ -119,7 +119,7 @@ class Context:
 class Policy:
     """on: names of the options of `rules.py` that are given (`infer_concat_scales`). passed: operators that the user declares
     to keep the scale of their input. mode: 'sound', or 'reference' for NVIDIA's order and formulas. for_dla: the target is a
-    DLA. unify: what is done where the tensors of one layer of a DLA have different ranges ('off', 'warn', 'max', 'data'), as long as
+    DLA. unify: what is done where the tensors of one layer of a DLA have different ranges ('off', 'warn', 'max', 'data', 'requantize'), as long as
     none loses more than max_bits_lost. by_data: what no rule gives is observed on data (rule K1).
     keep_norms: rule P1 is on.
     """

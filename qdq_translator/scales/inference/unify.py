@@ -1,4 +1,4 @@
-"""Rule U1, on DLA targets: ranges that the DLA requires to be equal (`--unify_scales off|warn|max|data`).
+"""Rule U1, on DLA targets: ranges that the DLA requires to be equal (`--unify_scales off|warn|max|data|requantize`).
 
 | layer | tensors that must share one range | source |
 | --- | --- | --- |
@@ -95,7 +95,7 @@ def unify_scales(context: Context, diagnostics: Diagnostics) -> list[SharedRange
     Nothing is done for GPU targets and with mode 'off'.
     """
     mode, raises = context.policy.unify, context.policy.unifies
-    if raises and not context.policy.for_dla:
+    if mode not in ("off", "warn") and not context.policy.for_dla:
         diagnostics.info(
             "U1",
             f"--unify_scales {mode} does nothing for a GPU, which does not need equal ranges.",
@@ -129,6 +129,13 @@ def differing_ranges(context: Context) -> list[tuple[list[str], list[str]]]:
     tensor loses more than `--max_bits_lost` by it."""
     sets = _Groups(context, context.policy.max_bits_lost).differing()
     return [(members, [name for name in members if _applied(name, context)]) for members, _ in sets]
+
+
+def sharing(tensor: str, context: Context) -> list[Node]:
+    """Layers that need a range for the tensor that they share with others; [] if no other layer reads it."""
+    readers = context.graph.consumers(tensor)
+    found = [node for node in readers if {tensor} < {*shared_tensors(node, context)}]
+    return found if len(found) < len(readers) else []
 
 
 def free_sets(context: Context, freed: Collection[str] = ()) -> list[list[str]]:

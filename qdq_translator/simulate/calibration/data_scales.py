@@ -25,11 +25,11 @@ from qdq_translator.core.formats.calibration_cache import is_usable
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.formats.verify_rows import Audit, AuditedScale
 from qdq_translator.core.parsing import did_you_mean
-from qdq_translator.core.progress import Progress
+from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.rules import SAME_VALUE
 from qdq_translator.core.words import counted
 from qdq_translator.ir import operators
-from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.scales.inference import CLIP, HANDED_ON, unify
 from qdq_translator.scales.inference.context import Context
@@ -96,7 +96,7 @@ class DataScales:
         samples: Samples,
         wanted: Calibration,
         diagnostics: Diagnostics,
-        progress: Progress,
+        progress: Progress = silent,
         where: Evaluation = HERE,
     ) -> None:
         self._wanted = wanted
@@ -105,8 +105,9 @@ class DataScales:
         self._misfits: dict[str, AuditedScale] = {}
         self._freed: dict[str, tuple[float, str]] = {}
         """Scales of the model that `--recalibrate` names -> the scale from the data, and its note."""
-        self._used = 0
-        self._calls = 0
+        self.lost: dict[str, tuple[float, list[Node]]] = {}
+        """Tensor -> dB of SQNR that it loses on a range that layers of a DLA share, and these layers, if others read it too."""
+        self._used = self._calls = 0
         for note in samples.notes:
             diagnostics.info(RULE, f"{samples.source}: {note}.")
 
@@ -308,6 +309,8 @@ class DataScales:
             rows.append({**about, "worst": worst, "cost_db": costs})
             if not taken:
                 continue
+            apart = {name: (cost, unify.sharing(name, context)) for name, cost in costs.items()}
+            self.lost.update((name, row) for name, row in apart.items() if row[1])
             for name in followers:
                 old = context.scales[name]
                 origin, note = old.origin, "; ".join(filter(None, ("shares its range on the DLA", old.origin.note)))
@@ -321,13 +324,16 @@ class DataScales:
         taken_rows = [row for row in rows if row["taken"]]
         if taken_rows:
             worst_row = max(taken_rows, key=lambda row: row["cost_db"][row["worst"]])
-            one = len(taken_rows) == 1
+            one, other = len(taken_rows) == 1, worst_row["worst"] in self.lost
             self._diagnostics.info(
                 RULE,
                 f"{'1 set' if one else f'{len(taken_rows)} sets'} of tensors that must share one range on the DLA "
                 f"{'was' if one else 'were'} calibrated together; '{worst_row['worst']}' loses the most: "
                 f"{worst_row['cost_db'][worst_row['worst']]:.1f} dB.",
                 tensor=worst_row["worst"],
+                hint="Other layers read it too: --unify_scales requantize tries to keep its own range for them."
+                if other
+                else "",
                 data={"sets": rows},
             )
 

@@ -60,7 +60,8 @@ def starts(base: TranslateOptions) -> list[Point]:
     if base.calibrate is not None:
         on_output: dict[str, Any] = {**rewrites[-1], "calibrate_method": "output"}
         chosen += [{**on_output, **more} for more in ({}, {"equalize": True}, {"recalibrate": (EVERY,)})]
-        chosen += [{**row, "unify_scales": "data"} for row in rewrites[1:]]
+        for row in rewrites[1:]:
+            chosen += [{**on_output, "equalize": True, "unify_scales": "requantize"}, {**row, "unify_scales": "data"}]
         chosen += [{**row, "calibrate_method": method} for method in TENSOR_METHODS for row in rewrites]
     rules = inference_options(markers=False)
     sound = {name: value for name, value in PRESETS["gpu"].items() if name in rules}
@@ -78,7 +79,7 @@ def moves(base: TranslateOptions) -> Iterator[dict[str, Any]]:
         for value in (True, False):
             yield {name: value}
     if base.target != "gpu":
-        for how in ("warn", "max", *(("data",) if base.calibrate is not None else ())):
+        for how in ("warn", "max", *(("data", "requantize") if base.calibrate is not None else ())):
             yield {"unify_scales": how}
         for bits in BITS:
             yield {"unify_scales": "max", "max_bits_lost": bits}
