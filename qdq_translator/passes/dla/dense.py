@@ -159,10 +159,6 @@ def _lift(rewriter: Rewriter, nodes: list[Node]) -> None:
     region.begin(*(node for node in nodes if node.is_op(*DENSE)))
     kernels: dict[str, Kernel] = {}
 
-    def into(name: str, lifted: str) -> list[Node]:
-        sizes = [0, _flat(rewriter, name) or 0, 1, 1]
-        return [rewriter.reshape(name, lifted, sizes, rewriter.node(f"{lifted}_reshape"))]
-
     def back(lifted: str, output: str) -> list[Node]:
         name = rewriter.node(f"{rewriter.graph.producer[output].name}_2d")
         return [rewriter.reshape(lifted, output, [0, _flat(rewriter, output) or 0], name)]
@@ -171,7 +167,7 @@ def _lift(rewriter: Rewriter, nodes: list[Node]) -> None:
         flattening = _flattening_for(rewriter, name, region.inside)
         kernel = None if flattening is None else _kernel(rewriter, name)
         if flattening is None:
-            region.enter(name, into)
+            region.enter(name, lambda name, lifted: region.reshape(name, lifted, [0, _flat(rewriter, name) or 0, 1, 1]))
         elif kernel is None:
             _reshape_instead(region, flattening)
         else:

@@ -109,6 +109,10 @@ class Region:
             anchor = self.rewriter.graph.insert_after(layer, anchor)
             self.after.append(layer)
 
+    def reshape(self, source: str, target: str, sizes: Sequence[int]) -> list[Node]:
+        """One layer for `enter` or `exit`."""
+        return [self.rewriter.reshape(source, target, sizes, self.rewriter.node(f"{target}_reshape"))]
+
     def outside(self, tensor: str) -> list[Node]:
         """Readers that keep the old shape."""
         return [reader for reader in self.rewriter.graph.consumers(tensor) if id(reader) not in self.inside]
@@ -158,24 +162,17 @@ def lift(
     forms: targets of the Reshapes of a tensor into the region and out of it; None for a tensor that keeps its shape.
     convert: changes a node in place, given the inputs that it reads from now on; returns layers that it puts in front.
     """
-    region = Region(rewriter, rule, nodes, "_4d")
-
-    def into(name: str, lifted: str) -> list[Node]:
-        sizes, _ = forms(name) or ((), ())
-        return [rewriter.reshape(name, lifted, sizes, rewriter.node(f"{lifted}_reshape"))]
-
-    def back(lifted: str, output: str) -> list[Node]:
-        _, sizes = forms(output) or ((), ())
-        return [rewriter.reshape(lifted, output, sizes, rewriter.node(f"{output}_reshape"))]
-
+    region, unknown = Region(rewriter, rule, nodes, "_4d"), ((), ())
     for node in nodes:
         region.begin(node)
         for name in node.inputs:
-            region.enter(name, into)
+            region.enter(name, lambda name, lifted: region.reshape(name, lifted, (forms(name) or unknown)[0]))
         outputs = [name for name in node.outputs if name and forms(name)]
         front = convert(node, region.inputs(node)) or []
         region.after += front
         region.new += [name for layer in front for name in layer.outputs]
         for output in outputs:
-            region.exit(node, output, back, RESHAPED)
+            region.exit(
+                node, output, lambda lifted, name: region.reshape(lifted, name, (forms(name) or unknown)[1]), RESHAPED
+            )
         region.note()
