@@ -117,22 +117,21 @@ class Rewriter(editor.Editor):
         """Whether Pow with a constant exponent is assumed to run on the DLA (limit O3)."""
         return has_power(self.settings.hardware.tensorrt, self.settings.hardware.assumed)
 
-    def each(self, *op_types: str, rewrite: Callable[..., Optional[str]], cured: Sequence[str] = ()) -> None:
+    def each(self, *op_types: str, rewrite: Callable[..., None], cured: Sequence[str] = ()) -> None:
         """`attempt` for every float node of these operators that a limit (one of `cured`, if it names any) sends to the GPU."""
         for node in self.nodes(*op_types):
             other = self.types.elem_type(node.outputs[0]) and self.dtype(node.outputs[0]) is None
             if not other and any(not cured or limit in cured for limit in self.rejected_by(node)):
                 self.attempt(rewrite, node)
 
-    def attempt(self, rewrite: Callable[..., Optional[str]], node: Node, *more: Any) -> bool:
-        """Whether `rewrite`, called with the node and `more`, rewrites it; else the reason that it raises or returns is noted."""
+    def attempt(self, rewrite: Callable[..., None], node: Node, *more: Any) -> bool:
+        """False if `rewrite`, called with the node and `more`, raises `Stays`, whose reason is noted."""
         try:
-            why = rewrite(self, node, *more)
-        except Stays as stays:
-            why = str(stays)
-        if why:
-            self.leave(node, why)
-        return not why
+            rewrite(self, node, *more)
+        except Stays as why:
+            self.leave(node, str(why))
+            return False
+        return True
 
     def leave(self, node: Node, why: str) -> None:
         """Notes why a rejected node was not rewritten."""

@@ -26,12 +26,12 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
+from qdq_translator.passes.dla.lifting import UNARY
 from qdq_translator.passes.dla.rewriter import Rewriter, Stays
 from qdq_translator.targets.cost.estimate import work_of
 from qdq_translator.targets.cost.model import Surface, Work
 
 RULE = "D3"
-_UNARY = ("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Neg", "Abs", "Identity", "Elu")
 _BINARY = tuple(op for op in operators.ELEMENTWISE if op != "Sum")  # which may read more than two
 
 _NODE = 2**10
@@ -117,7 +117,7 @@ def _cone(rewriter: Rewriter, tensor: str, readers: set[int]) -> dict[str, Node]
             if weight is None or (bias is not None and list(bias.dims) != list(weight.dims[:1])):
                 raise Stays(f"the bias of Conv '{node.name}' is not one value a channel")
             continue
-        if not node.is_op(*_UNARY, *_BINARY) or len([o for o in node.outputs if o]) != 1:
+        if not node.is_op(*UNARY, *_BINARY) or len([o for o in node.outputs if o]) != 1:
             raise Stays(f"{node.op_type} '{node.name}' is before it, not a Conv")
         for other in node.inputs if node.is_op(*_BINARY) else node.inputs[:1]:
             if other in graph.initializers:
