@@ -332,6 +332,8 @@ def split_model(path: Path, options: TranslateOptions, request: Request) -> dict
         return f"{name}.onnx", {}
 
     report = {**planned.report, "source": {"file": source.file, "sha256": source.sha256}}
+    del planned
+    known.graph.initializers.clear()  # only its layers are needed
     return _split(graph, known, report, options, request, model_name(str(path)), {}, save)
 
 
