@@ -23,11 +23,11 @@ pair rounds except those read only by layers of the layer argument. There is no 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Collection, Mapping, Sequence
+from typing import Collection, Iterator, Mapping, Sequence
 
 from qdq_translator.core.formats.calibration_cache import is_usable
 from qdq_translator.core.hypotheses import BETWEEN, GPU_INT8, RANGES
-from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import CLAMPS, ELEMENTWISE, WEIGHT_INPUTS, WEIGHTED, output_channels
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.scales.inference import pass_through
@@ -95,17 +95,12 @@ def place(
 ) -> Placement:
     """Place the roundings of a network; see the module for `fuse` and `explicit`. `scales` may name tensors not in the
     graph; unusable values count as missing. `unary`: tensors whose scale is a unary marker. `planned`: layer ->
-    precision on its device if scales and layer argument allow INT8 (see `by_device`). by_inputs: a multiplying layer is
-    INT8 if its inputs have scales, regardless of its output, as under strong typing; the Add or clamp that it fuses
-    with needs no scale on that input."""
-    known = {
-        name: scales[name]
-        for name in graph.tensors()
-        if name in scales and is_usable(scales[name]) and types.is_float(name) and not graph.is_constant(name)
-    }
+    precision on its device if scales and layer argument allow INT8 (see `by_device`). by_inputs: as under strong typing,
+    a multiplying layer is INT8 if its inputs have scales; the Add or clamp that it fuses with needs none on that input."""
+    usable = (name for name in graph.tensors() if name in scales and is_usable(scales[name]))
+    known = {name: scales[name] for name in usable if types.is_float(name) and not graph.is_constant(name)}
     int8: set[str] = set()
     higher: set[str] = set()
-    weights: set[tuple[str, int]] = set()
     by_choice: set[str] = set()
     for node in graph.nodes:
         inputs, outputs = float_ends(node, graph, types)
@@ -116,21 +111,13 @@ def place(
             continue
         ends = inputs if explicit or (by_inputs and node.is_op(*WEIGHTED)) else (*inputs, *outputs)
         lacking = [name for name in ends if name not in known]
-        if by_inputs and len(lacking) == 1 and node.is_op("Add", *CLAMPS):
-            maker = graph.producer.get(lacking[0])
-            fuses = maker is not None and maker.is_op(*WEIGHTED) and maker.name in int8
-            lacking = [] if fuses and graph.only_consumer(lacking[0]) is node else lacking
+        fuses = by_inputs and len(lacking) == 1 and _fuses_with_maker(graph, node, lacking[0], int8)
         asked = precisions.get(node.name, precisions.get("*", "int8"))  # '*': all layers that are not named
-        if lacking or limit == FP16 or asked != "int8":
+        if limit != FP16 and asked == "int8" and (fuses or not lacking):
+            int8.add(node.name)
+        else:
             higher.add(node.name)
-            if not lacking:
-                by_choice.add(node.name)
-            continue
-        int8.add(node.name)
-        for index in WEIGHT_INPUTS.get(node.op_type, ()) if node.is_standard else ():
-            name = node.input(index)
-            if name in graph.initializers and output_channels(node, index, len(graph.initializers[name].dims)):
-                weights.add((node.name, index))
+            by_choice.update([node.name] if fuses or not lacking else [])
     # who reads codes: layers in INT8; of pairs, all but the layers that only the layer argument keeps above
     needing = {node.name for node in graph.nodes} - by_choice if explicit else int8
     free = _stay_float(graph, int8, needing, known, explicit)
@@ -140,11 +127,27 @@ def place(
         held,
         frozenset(int8),
         frozenset(higher),
-        frozenset(weights),
+        frozenset(_weights(graph, int8)),
         tuple(n for n in known if n in free),
         tuple(n for n in known if n in fused and n not in free),
         tuple(n for n in known if n not in free and fused.get(n)),
     )
+
+
+def _fuses_with_maker(graph: Graph, node: Node, tensor: str, int8: set[str]) -> bool:
+    """True for an Add or clamp that alone reads what a multiplying layer in INT8 makes."""
+    maker = graph.producer.get(tensor) if node.is_op("Add", *CLAMPS) else None
+    found = maker is not None and maker.is_op(*WEIGHTED) and maker.name in int8
+    return found and graph.only_consumer(tensor) is node
+
+
+def _weights(graph: Graph, int8: set[str]) -> Iterator[tuple[str, int]]:
+    """Layers in INT8 and their inputs that are weights."""
+    for node in graph.nodes:
+        for index in WEIGHT_INPUTS.get(node.op_type, ()) if node.is_standard and node.name in int8 else ():
+            stored = graph.initializers.get(node.input(index))
+            if stored is not None and output_channels(node, index, len(stored.dims)):
+                yield node.name, index
 
 
 def _stay_float(

@@ -101,19 +101,15 @@ def _describe(
     position = {name: index for index, name in enumerate(graph.tensors())}
     for root in sorted(follows, key=lambda root: position.get(root, len(position))):
         producer = graph.producer.get(root)
-        op = producer.op_type if producer is not None else "graph input"
         tensors = (root, *follows[root])
         options: tuple[str, ...] = ()
-        rule = cures[root].scale.origin.rule if root in cures else ""
+        cure = f"quantize '{users(root)}' in the model"
         if all(t in cures for t in tensors):
             options = command_line(flag for t in tensors for flag in cures[t].flags)
-        why = why_not(root, context, cures)
-        cure = f"quantize '{users(root)}' in the model"
         if options:
             cure = f"translate with {' '.join(options)}"
         elif by_data and root not in inside and root not in graph.outputs:
-            options = (CALIBRATE,)
-            cure = f"translate with {CALIBRATE}, or {cure}"
+            options, cure = (CALIBRATE,), f"translate with {CALIBRATE}, or {cure}"
         named = what(root, producer)
         if users(root) != root:
             named = named.replace(f"'{root}'", f"'{root}' ('{users(root)}' in your model)", 1)
@@ -123,11 +119,11 @@ def _describe(
                 root,
                 users(root),
                 producer.name if producer is not None else "",
-                op,
+                producer.op_type if producer is not None else "graph input",
                 sentence + ".",
-                why,
+                why_not(root, context, cures),
                 cure,
-                rule,
+                cures[root].scale.origin.rule if root in cures else "",
                 options,
                 tuple(follows[root]),
                 tuple(layer.name for layer in alone[root]),
@@ -135,8 +131,7 @@ def _describe(
                 add_macs(alone[root]),
             )
         )
-    causes.sort(key=lambda cause: -(cause.macs or 0))
-    return causes
+    return sorted(causes, key=lambda cause: -(cause.macs or 0))
 
 
 def _sum(saved: Mapping[str, float], layers: Iterable[str]) -> float:

@@ -152,10 +152,28 @@ def in_series(graph: Graph, steps: list[Step]) -> tuple[list[Step], list[Link]]:
     real = {step.node.outputs[0] for step in steps if isinstance(step, Dequantize)}
     if real.isdisjoint([step.source for step in steps if isinstance(step, Quantize)]):
         return steps, []
+    links, of_step = _links(graph, steps)
+    after: dict[int, list[float]] = {}
+    for link in reversed(links):
+        if not link.read and id(link) in after:
+            link.holds = max(after[id(link)])
+        if link.before is not None:
+            after.setdefault(id(link.before), []).append(link.holds)
+    changed = [
+        step
+        if isinstance(step, QuantizedOutput) or step.scale == link.holds
+        else dataclasses.replace(step, scale=link.holds)
+        for step, link in zip(steps, of_step)
+    ]
+    return changed, [link for link in links if link.before is not None and link.scale != link.before.scale]
+
+
+def _links(graph: Graph, steps: list[Step]) -> tuple[list[Link], list[Link]]:
+    """All links in graph order, and that of each step."""
     links: list[Link] = []
     codes: dict[str, Link] = {}
     reals: dict[str, Link] = {}
-    of_step: list[Optional[Link]] = []
+    of_step: list[Link] = []
 
     def begin(source: str, scale: float, before: Optional[Link] = None) -> Link:
         links.append(Link(source, scale, scale if before is None else min(scale, before.holds), before))
@@ -186,19 +204,7 @@ def in_series(graph: Graph, steps: list[Step]) -> tuple[list[Step], list[Link]]:
                 other.read = True
             codes.update((name, link) for name in (step.moved if isinstance(step, Move) else step.node.outputs))
         of_step.append(link)
-    after: dict[int, list[float]] = {}
-    for link in reversed(links):
-        if not link.read and id(link) in after:
-            link.holds = max(after[id(link)])
-        if link.before is not None:
-            after.setdefault(id(link.before), []).append(link.holds)
-    changed = [
-        step
-        if isinstance(step, QuantizedOutput) or link is None or step.scale == link.holds
-        else dataclasses.replace(step, scale=link.holds)
-        for step, link in zip(steps, of_step)
-    ]
-    return changed, [link for link in links if link.before is not None and link.scale != link.before.scale]
+    return links, of_step
 
 
 # ---------------------------------------------------------------- operators between Q and DQ (rules Q1, Q9, Q10)

@@ -34,6 +34,7 @@ from qdq_translator.planning.decision import Decision, context_of, decide
 from qdq_translator.planning.root_causes import explain, find_root_causes
 from qdq_translator.planning.translation import Translated
 from qdq_translator.planning.weight_check import check_weights
+from qdq_translator.planning.what_if import saved_by_scales, what_if_on_dla
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import ScaleTable, TensorScale
 from qdq_translator.simulate.evaluation import HERE, Evaluation
@@ -126,17 +127,8 @@ def translate(
         data.recalibrate(context)
     decision = decide(network, context, settings, diagnostics, data)
     tried = _Tried(given_model, network, unchanged, options, settings, decision)
-    made = _conclude(
-        network,
-        decision,
-        options,
-        settings,
-        diagnostics,
-        given_model.source,
-        name or given_model.name,
-        tried,
-        try_more and data is None,
-    )
+    name, may_try = name or given_model.name, try_more and data is None
+    made = _conclude(network, decision, options, settings, diagnostics, given_model.source, name, tried, may_try)
     if settings.prove and made.rewrites.applied and not assume_scales:
         _prove_precision(given_model, made, settings, where=where, given=given)
     return _strictly(made)
@@ -183,11 +175,7 @@ def _conclude(
     graph, types, context = network.graph, network.types, decision.context
     scales, dla, costs, rewrites = context.scales, decision.dla, decision.costs, decision.rewrites
     automatic, plan = _automatic(network, decision, options, settings, diagnostics)
-    saved = None
-    if dla is not None and costs is not None:
-        from qdq_translator.planning.what_if import saved_by_scales, what_if_on_dla
-
-        saved = saved_by_scales(dla, costs)
+    saved = saved_by_scales(dla, costs) if dla is not None and costs is not None else None
     causes = find_root_causes(context, plan, network.users_names(), saved)
     plan = explain(plan, causes.causes)
     if dla is not None and tried is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Sequence
+from typing import Mapping, Sequence
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.output.emit.trtexec.checks import Settings, shell_command
@@ -36,19 +36,11 @@ def polygraphy_arguments(settings: Settings) -> list[str]:
     if settings.layers:
         words += ["--precision-constraints", request.constraints, "--layer-precisions"]
         words += [f"{name}:{_POLYGRAPHY_TYPES.get(p, p)}" for name, p in settings.layers.items()]
-    entries = {
+    formats = {
         **per_tensor(settings.input_formats, dict.fromkeys(settings.network.inputs, ())),
         **per_tensor(settings.output_formats, dict.fromkeys(settings.network.outputs, ())),
     }
-    formats = {name: entry.split(":") for name, entry in entries.items()}
-    if formats:
-        words += ["--tensor-dtypes", *(f"{n}:{_POLYGRAPHY_TYPES.get(kind, kind)}" for n, (kind, _) in formats.items())]
-        linear = {n: ["linear" if k == "chw" else k for k in given.split("+")] for n, (_, given) in formats.items()}
-        words += ["--tensor-formats", *(f"{n}:[{','.join(keys)}]" for n, keys in linear.items())]
-    for index, flag in enumerate(("--trt-min-shapes", "--trt-opt-shapes", "--trt-max-shapes")):
-        if settings.shapes:
-            words.append(flag)
-            words += [f"{n}:[{','.join(map(str, triple[index]))}]" for n, triple in settings.shapes.items()]
+    words += _of_tensors(formats, settings)
     if request.pools:
         words += ["--pool-limit", *(f"{POOLS[n]}:{int(mib * (1 << 20))}" for n, mib in request.pools.items())]
     if request.builder_optimization_level is not None:
@@ -67,6 +59,20 @@ def polygraphy_arguments(settings: Settings) -> list[str]:
             "Polygraphy writes no layer information while converting; "
             "'polygraphy inspect model ENGINE --show layers attrs' shows it."
         )
+    return words
+
+
+def _of_tensors(entries: Mapping[str, str], settings: Settings) -> list[str]:
+    """Types, formats and shapes. entries: tensor -> 'TYPE:FORMAT+FORMAT'."""
+    words, formats = [], {name: entry.split(":") for name, entry in entries.items()}
+    if formats:
+        words += ["--tensor-dtypes", *(f"{n}:{_POLYGRAPHY_TYPES.get(kind, kind)}" for n, (kind, _) in formats.items())]
+        linear = {n: ["linear" if k == "chw" else k for k in given.split("+")] for n, (_, given) in formats.items()}
+        words += ["--tensor-formats", *(f"{n}:[{','.join(keys)}]" for n, keys in linear.items())]
+    for index, flag in enumerate(("--trt-min-shapes", "--trt-opt-shapes", "--trt-max-shapes")):
+        if settings.shapes:
+            words.append(flag)
+            words += [f"{n}:[{','.join(map(str, triple[index]))}]" for n, triple in settings.shapes.items()]
     return words
 
 
