@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import numpy_helper
 
@@ -15,6 +16,7 @@ from tests.small_models import bypassed, f32, model, ops, pair, run, same_functi
 
 S: dict[str, Any] = {"s": np.float32(0.05), "z": np.int8(0)}
 SCALE = f32(0.05)
+ONNXRUNTIME = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
 
 
 def weights(*shape: int) -> np.ndarray:
@@ -292,6 +294,7 @@ def test_f8_layer_normalization_for_8_5(call: str) -> None:
         assert ops(same_function(explicit, platform=platform)) == ["LayerNormalization", "Abs"]
 
 
+@pytest.mark.skipif(ONNXRUNTIME < (1, 23), reason="SKIPPED FOR AN OLD ONNX RUNTIME: it does not run opset 23")
 def test_f8_rms_normalization_for_every_parser() -> None:
     explicit = between("[rms] o = RMSNormalization<epsilon=0.1>(i, k)", opset=23, k=weights(3))
     for platform in ("jetpack-5.1.1", "jetpack-6.2"):

@@ -34,7 +34,6 @@ from qdq_translator.planning.decision import Decision, context_of, decide
 from qdq_translator.planning.root_causes import explain, find_root_causes
 from qdq_translator.planning.translation import Translated
 from qdq_translator.planning.weight_check import check_weights
-from qdq_translator.planning.what_if import saved_by_scales, what_if_on_dla
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import ScaleTable, TensorScale
 from qdq_translator.simulate.evaluation import HERE, Evaluation
@@ -175,7 +174,11 @@ def _conclude(
     graph, types, context = network.graph, network.types, decision.context
     scales, dla, costs, rewrites = context.scales, decision.dla, decision.costs, decision.rewrites
     automatic, plan = _automatic(network, decision, options, settings, diagnostics)
-    saved = saved_by_scales(dla, costs) if dla is not None and costs is not None else None
+    saved = None
+    if dla is not None and costs is not None:
+        from qdq_translator.planning.what_if import saved_by_scales, what_if_on_dla
+
+        saved = saved_by_scales(dla, costs)
     causes = find_root_causes(context, plan, network.users_names(), saved)
     plan = explain(plan, causes.causes)
     if dla is not None and tried is not None:

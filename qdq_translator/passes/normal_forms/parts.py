@@ -194,11 +194,14 @@ def depth_space(editor: Editor) -> None:
             height, width = height // block, width // block
             split, order = [0, channels, height, block, width, block], [0, 3, 5, 1, 2, 4]
             joined = [0, channels * block * block, height, width]
-        row = Row(editor, node)
-        row.reshape("split", split)
-        row.add("Transpose", "moved", perm=order)
-        row.reshape("joined", joined)
-        row.put("F8")
+        parts = [editor.tensor(f"{node.outputs[0]}_{part}") for part in ("split", "moved")]
+        names = [editor.node(f"{node.name}_{part}") for part in ("split", "move")]
+        nodes = [
+            editor.reshape(node.inputs[0], parts[0], split, names[0]),
+            Node("Transpose", [parts[0]], [parts[1]], names[1], perm=order),
+            editor.reshape(parts[1], node.outputs[0], joined, node.name),
+        ]
+        editor.replace("F8", node, nodes)
 
 
 # ---------------------------------------------------------------- Gemm and MatMul
