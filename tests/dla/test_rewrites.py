@@ -168,7 +168,7 @@ def test_flag_alone_and_with_a_value(tmp_path: Path, capsys: pytest.CaptureFixtu
         config = json.loads((tmp_path / "digits_resnet_qat_precision_config.json").read_text())
         assert config["options"]["dla_rewrites"] is True
     assert main(["report", "-t", str(tmp_path), "--all"]) == 0
-    assert "rewritten" in capsys.readouterr().out
+    assert "Rewritten for the DLA: 1 place" in capsys.readouterr().out
     assert main_translate(["--dla_rewrites", "never"]) == 2
 
 
