@@ -112,17 +112,16 @@ def translate(
         scales.assume(name for name in graph.tensors() if types.is_float(name))
     unchanged = scales.fork()
 
-    if settings.calibration is not None and settings.calibration.equalize:
-        _equalize(network, settings, diagnostics, progress, where)
-    if settings.policy.unify == "requantize" and settings.hardware.generation:
-        _requantize(network, settings, diagnostics, where)
+    samples = _data(graph, settings) if settings.calibration is not None else None
+    if samples is not None:
+        _refit(network, settings, samples, diagnostics, progress, where)
     types = network.types
     context = context_of(network, scales, settings)
     data = None
-    if settings.calibration is not None:
+    if samples is not None and settings.calibration is not None:
         from qdq_translator.simulate.calibration.data_scales import DataScales
 
-        data = DataScales(_data(graph, settings), settings.calibration, diagnostics, progress, where)
+        data = DataScales(samples, settings.calibration, diagnostics, progress, where)
         data.recalibrate(context)
     decision = decide(network, context, settings, diagnostics, data)
     tried = _Tried(given_model, network, unchanged, options, settings, decision)
@@ -466,36 +465,41 @@ def _data(graph: Graph, settings: Settings) -> Samples:
     return load_data(graph, settings.calibration, settings.input_shapes)
 
 
-def _equalize(
-    network: Network, settings: Settings, diagnostics: Diagnostics, progress: Progress, where: Evaluation
+def _refit(
+    network: Network,
+    settings: Settings,
+    samples: Samples,
+    diagnostics: Diagnostics,
+    progress: Progress,
+    where: Evaluation,
 ) -> None:
-    """Raises UserError for a network with its own scales: its quantized weights would change."""
+    """`--equalize` and `--unify_scales requantize`. Raises UserError for `--equalize` of a network with its own scales, whose quantized
+    weights would change; and if `--prove` refutes the Scales, which is a bug."""
     from qdq_translator.simulate.calibration.equalize import equalize
-    from qdq_translator.simulate.finite import only_finite
-
-    if settings.keep_model or next(iter(network.scales.items()), None) is not None:
-        raise UserError(
-            "--equalize rescales weights, and this model has scales or weights that must stay as they are.",
-            "Give the float model and --calibrate, without --keep_model.",
-        )
-    assert settings.calibration is not None
-    samples = only_finite(_data(network.graph, settings), settings.calibration.ignore_nonfinite, where=where)
-    equalize(network.graph, network.types, samples, progress, where).report(diagnostics)
-    network.changed()
-
-
-def _requantize(network: Network, settings: Settings, diagnostics: Diagnostics, where: Evaluation) -> None:
-    """Raises UserError if `--prove` refutes it, which is a bug."""
     from qdq_translator.simulate.calibration.requantize import requantize
     from qdq_translator.simulate.finite import only_finite
     from qdq_translator.simulate.prove import prove
 
     assert settings.calibration is not None
-    samples = only_finite(_data(network.graph, settings), settings.calibration.ignore_nonfinite, where=where)
-    requantize(network, settings, samples, diagnostics, where)
-    for row in prove(network.stages, settings.input_shapes, {}):
-        raise UserError(f"--prove: '{row.nodes[0]}': {row.what}.", "This is a bug: please report it with the model.")
-    network.stages.clear()
+    equalizes = settings.calibration.equalize
+    requantizes = settings.policy.unify == "requantize" and bool(settings.hardware.generation)
+    if equalizes and (settings.keep_model or next(iter(network.scales.items()), None) is not None):
+        raise UserError(
+            "--equalize rescales weights, and this model has scales or weights that must stay as they are.",
+            "Give the float model and --calibrate, without --keep_model.",
+        )
+    if equalizes or requantizes:
+        samples = only_finite(samples, settings.calibration.ignore_nonfinite, where=where)
+    if equalizes:
+        equalize(network.graph, network.types, samples, progress, where).report(diagnostics)
+        network.changed()
+    if requantizes:
+        requantize(network, settings, samples, diagnostics, where)
+        for row in prove(network.stages, settings.input_shapes, {}):
+            raise UserError(
+                f"--prove: '{row.nodes[0]}': {row.what}.", "This is a bug: please report it with the model."
+            )
+        network.stages.clear()
 
 
 def _report_weights(weights: list[WeightCheck], diagnostics: Diagnostics) -> None:

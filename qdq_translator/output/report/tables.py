@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
-from typing import Callable, Iterable, Optional, Sequence
+from typing import Callable, Iterable, Sequence
 
 from rich import box
 from rich.console import Console
@@ -76,7 +76,8 @@ def print_fitted(out: Console, sections: Sequence[Callable[[Console], None]], li
 
     A section that was shortened ends in the number of its lines that `--all` adds.
     """
-    full = [text for text in ((_lines(out, section), _row_ends(out, section)) for section in sections) if text[0]]
+    printed = [(section, _lines(out, section, out.width)) for section in sections]
+    full = [(text, _row_ends(text, _lines(out, section, _UNWRAPPED))) for section, text in printed if text]
     kept = [len(ends) for _, ends in full]
 
     def height(index: int) -> int:
@@ -91,23 +92,19 @@ def print_fitted(out: Console, sections: Sequence[Callable[[Console], None]], li
         out.file.write("".join(f"{line}\n" for line in (*text[:shown], *more)))
 
 
-def _row_ends(out: Console, section: Callable[[Console], None]) -> list[int]:
-    """How many lines of `section` each of its rows and those before it need: a row is one line where nothing is wrapped."""
-    wrapped, whole = (
-        itertools.accumulate(sum(map(str.isalnum, line.strip())) for line in _lines(out, section, width, False))
-        for width in (out.width, _UNWRAPPED)
+def _row_ends(wrapped: Sequence[str], whole: Sequence[str]) -> list[int]:
+    """How many lines of `wrapped` each row and those before it need; whole: the same text, a row a line."""
+    seen, ends = (
+        list(itertools.accumulate(sum(map(str.isalnum, Text.from_ansi(line).plain)) for line in text))
+        for text in (wrapped, whole)
     )
-    ends, seen = set(whole), list(wrapped)
     return [number for number, count in enumerate(seen, 1) if count in ends and count not in seen[number:]]
 
 
-def _lines(
-    out: Console, section: Callable[[Console], None], width: int = 0, terminal: Optional[bool] = None
-) -> list[str]:
-    """The lines that `section` prints on a terminal like `out`, without blank ones at its end."""
-    terminal = out.is_terminal if terminal is None else terminal
+def _lines(out: Console, section: Callable[[Console], None], width: int) -> list[str]:
+    """The lines that `section` prints on a terminal like `out`, of `width` columns, without blank ones at its end."""
     own = Console(
-        file=io.StringIO(), width=width or out.width, force_terminal=terminal, highlight=False, legacy_windows=False
+        file=io.StringIO(), width=width, force_terminal=out.is_terminal, highlight=False, legacy_windows=False
     )
     section(own)
     assert isinstance(own.file, io.StringIO)
