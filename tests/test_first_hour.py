@@ -129,6 +129,7 @@ def test_suggestions(capsys: pytest.CaptureFixture[str]) -> None:
         (["translate", "x", "--target", "orin"], "Did you mean orin-dla?"),
         (["translate", "x", "--platform", "jetpack-62"], "jetpack-6.2"),
         (["explain", "Q99"], "Did you mean Q9"),
+        (["verify", "translated"], "Use -i MODEL or -t PATH"),
     )
     for argv, hint in cases:
         assert main(argv) in (1, 2)
@@ -164,7 +165,8 @@ def test_explain_and_platforms(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(
         words in out for words in ("Rule C1", "DLA limit C1", "Rule S8", "TRT-100300", "DLA limit P3", "docs/rules.md")
     )
-    assert main(["explain"]) == 0 and len(capsys.readouterr().out.splitlines()) > 100
+    assert main(["explain", "--all"]) == 0 and len(capsys.readouterr().out.splitlines()) > 100
+    assert main(["explain"]) == 0 and len(capsys.readouterr().out.splitlines()) <= 40
     assert main(["platforms", "--json"]) == 0
     rows = {row["platform"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["jetpack-6.0"]["cache_header"] == "8602" and rows["jetpack-7.2.2"]["cache_header"] is None

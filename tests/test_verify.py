@@ -423,6 +423,21 @@ def test_a_model_of_another_translation_does_not_flood_the_terminal(
     assert len(capsys.readouterr().err.splitlines()) == 20 + int(short[-1].split()[3])
 
 
+def test_at_most_40_lines_without_all(
+    files: TranslationFiles, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever is asked for; each section keeps a row, and says how many lines it lacks."""
+    monkeypatch.setenv("COLUMNS", "100")
+    command = args(files, "--samples", "4", "--per_layer", "--audit", "--sensitivity", "--time_limit", "5")
+    assert main(command) == 0
+    short = capsys.readouterr().out.splitlines()
+    assert len(short) <= 40 and max(map(len, short)) <= 300
+    assert main([*command, "--all"]) == 0
+    whole = capsys.readouterr().out.splitlines()
+    cut = [int(line.split()[1]) for line in short if line.endswith("more lines: --all")]
+    assert cut and len(whole) >= len(short) - len(cut) + sum(cut)
+
+
 # -------------------------------------------------------------------- sensitivity
 
 

@@ -17,15 +17,14 @@ from qdq_translator.engine.messages import MINOR, BuildLog, Message, messages, p
 from qdq_translator.targets.platforms import PLATFORMS
 
 _SHOWN = 6
+_REWRITE = "rewrite for the DLA"
+"""Title of many rules."""
 
 
 def run(options: Options) -> int:
     """Print one paragraph per name; status 1 if a name is unknown."""
     if not options.names:
-        for key, (title, _) in explained().items():
-            print(f"{key:<12} {title}")
-        for message in messages():
-            print(f"{message.id:<20} {message.happened}")
+        _print_names(options.all)
         return 0
     logs = [name for name in options.names if _is_log(name)]
     if options.json and len(logs) != 1:
@@ -44,6 +43,23 @@ def run(options: Options) -> int:
                 log, options.all, plan, heading="standard input" if name == "-" else "text" if "\n" in name else name
             )
     return status
+
+
+def _print_names(everything: bool) -> None:
+    """The names by kind, or a line for each."""
+    texts = explained()
+    if everything:
+        for key, (title, paragraphs) in texts.items():
+            print(f"{key:<12} {paragraphs[0] if title.endswith(_REWRITE) else title}")
+        for message in messages():
+            print(f"{message.id:<20} {message.happened}")
+        return
+    limits = [name[4:] for name in texts if name.startswith("DLA ")]
+    kinds = {"rules": list(RULES), "DLA limits": limits, "platforms": [row.name for row in PLATFORMS]}
+    for kind, names in kinds.items():
+        print(fill(f"{kind:<12}{', '.join(names)}", 78, subsequent_indent=" " * 12, break_on_hyphens=False))
+    print(f"{'messages':<12}{len(messages())} of TensorRT, its parser and tools: give a log, or a line of it")
+    print("--all prints a line for each name.")
 
 
 def _is_log(name: str) -> bool:

@@ -47,7 +47,7 @@ def run(options: Options) -> int:
     if options.json:
         print(json.dumps(results, indent=2))
     else:
-        print_results(found, options.verbose)
+        print_results(found, options.all or options.verbose)
         print_next(TranslationFiles.locate(options.translation, options.model, only_one=True), options.model, "verify")
     shown = found.failed if options.verbose else found.failed[:MOST_SENTENCES]
     for sentence in shown:

@@ -143,7 +143,8 @@ class VerifyOptions:
     provider: str = same_option("provider", group="")
     save: Optional[str] = setting("write the results as JSON, for 'report --verify'", None, metavar="FILE")
     json: bool = setting("print the results as one JSON object on stdout")
-    verbose: bool = setting("print every layer of --per_layer, and tracebacks of errors")
+    all: bool = setting("print every row, and every layer of --per_layer")
+    verbose: bool = setting("as --all, and print tracebacks of errors")
 
     @property
     def sizes(self) -> Dict[str, List[int]]:
@@ -433,7 +434,7 @@ class CheckEngineOptions:
 @dataclasses.dataclass
 class ExplainOptions:
     """Explain a log (the output of trtexec, DeepStream, ONNX Runtime or cuDLA), a message of a log, a rule (S8,
-    W-C1), a limit of the DLA (P3) or a platform (jetpack-6.2). Without a name, list everything that can be explained."""
+    W-C1), a limit of the DLA (P3) or a platform (jetpack-6.2). Without a name, list all names."""
 
     names: List[str] = setting(
         "log files (-: standard input), messages or a part of a log in quotes, rules, limits, platforms",
@@ -445,7 +446,7 @@ class ExplainOptions:
         "compare the layers of a log with the plan of this translation", None, metavar="PATH", short="-t"
     )
     model: str = model_option()
-    all: bool = setting("list every layer of a message, and harmless messages")
+    all: bool = setting("list every layer of a message, harmless messages, and a line for each name")
     json: bool = setting("print the findings in a log as one JSON object on stdout")
     verbose: bool = setting("print tracebacks of errors")
 

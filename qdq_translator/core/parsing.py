@@ -112,4 +112,7 @@ def sentence(message: str) -> str:
 def _suggestion(parser: argparse.ArgumentParser, message: str) -> str:
     """The likely intended option or value, from argparse's message about an unknown one."""
     unknown = re.match(r"unrecognized arguments: (\S+)", message)
+    if unknown and not unknown[1].startswith("-"):
+        paths = [f"{a.option_strings[-1]} {a.metavar}" for a in parser._actions if {"-i", "-t"} & {*a.option_strings}]
+        return f"Use {' or '.join(paths)}." if paths else ""
     return did_you_mean(unknown[1].split("=")[0], parser._option_string_actions) if unknown else ""

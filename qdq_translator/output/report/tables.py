@@ -39,6 +39,17 @@ def print_pairs(out: Console, rows: Iterable[tuple[str, str]]) -> None:
     out.print(table)
 
 
+def print_list(out: Console, titles: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> None:
+    """Rows of plain text below their titles, without lines or margins: many rows of few words. right: columns of numbers."""
+    table = Table(box=None, padding=(0, 1, 0, 1), pad_edge=True)
+    for index, heading in enumerate(titles):
+        table.add_column(heading, justify="right" if index in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    if table.row_count:
+        out.print(table)
+
+
 def table_of(*titles: str, right: tuple[int, ...] = (), ratios: tuple[int, ...] = ()) -> Table:
     """right: columns of numbers. ratios: shares of the width, 0 for a column's own need."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, expand=bool(ratios))
