@@ -222,3 +222,17 @@ def test_explain_standard_input(
         monkeypatch.setattr("sys.stdin", stream)
         assert main(["explain", "-"]) == 0
     assert "1 x A layer runs on the GPU" in capsys.readouterr().out
+
+
+def test_a_log_of_everything_fits_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first causes in full, further messages on a line each, then their number; `--all` has all of them in full."""
+    log = tmp_path / "all.log"
+    log.write_text("\n".join(row["line"] for row in LINES), encoding="utf-8")
+    assert main(["explain", str(log)]) == 0
+    short = capsys.readouterr().out
+    assert main(["explain", str(log), "--all"]) == 0
+    whole = capsys.readouterr().out
+    titles = [line for line in short.splitlines() if re.match(r"\d+ x ", line)]
+    more = re.search(r"\.\.\. and (\d+) more messages", short)
+    assert len(short.splitlines()) <= 40 and short.count("cause: ") >= 3 and more
+    assert whole.count("cause: ") == len(titles) + int(more[1])

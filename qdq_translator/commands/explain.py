@@ -5,15 +5,17 @@ import os
 import sys
 from pathlib import Path
 from textwrap import fill
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from qdq_translator.commands.located import locate
 from qdq_translator.core.command_options import ExplainOptions as Options
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.parsing import did_you_mean
 from qdq_translator.core.rules import RULES, described, docs_page
+from qdq_translator.core.words import counted
 from qdq_translator.engine.layer_info import EngineLayer, fused_names
 from qdq_translator.engine.messages import MINOR, BuildLog, Message, messages, parse_log, read_log, recognize
+from qdq_translator.output.report.tables import LINES
 from qdq_translator.targets.platforms import PLATFORMS
 
 _SHOWN = 6
@@ -78,7 +80,7 @@ def _explain_name(name: str) -> int:
         print(f"qdq-translator explain: {error}", file=sys.stderr)
         return 1
     if not isinstance(found, list):
-        _print_message(found)
+        print(_worded(found))
         return 0
     for title, paragraphs in found:
         lines = [fill(p, 78, initial_indent="  ", subsequent_indent="  ") for p in paragraphs]
@@ -104,7 +106,7 @@ def _lookup(name: str) -> Union[Message, List[Tuple[str, List[str]]]]:
     return message
 
 
-def _print_message(message: Message, title: str = "", lines: List[str] = []) -> None:  # noqa: B006 (read only)
+def _worded(message: Message, title: str = "", lines: Sequence[str] = ()) -> str:
     """title: replaces the event text. lines: printed between it and the cause."""
 
     def entry(name: str, text: str) -> str:
@@ -113,20 +115,24 @@ def _print_message(message: Message, title: str = "", lines: List[str] = []) -> 
         )
         return f"  {text}"
 
-    print(fill(title or f"{message.happened} [{message.id}]", 78, subsequent_indent="  ", break_on_hyphens=False))
-    for text in lines:
-        print(fill(text, 78, initial_indent="  ", subsequent_indent="    "))
-    print(entry("cause", message.cause))
-    if message.remedy:
-        print(f"  {'remedy:':<9}{message.remedy}")
-    print(entry("source", f"{message.source} [{message.status}]") + "\n")
+    title = title or f"{message.happened} [{message.id}]"
+    return "\n".join(
+        [
+            fill(title, 78, subsequent_indent="  ", break_on_hyphens=False),
+            *(fill(text, 78, initial_indent="  ", subsequent_indent="    ") for text in lines),
+            entry("cause", message.cause),
+            *([f"  {'remedy:':<9}{message.remedy}"] if message.remedy else []),
+            entry("source", f"{message.source} [{message.status}]") + "\n",
+        ]
+    )
 
 
 def print_log(
     log: BuildLog, everything: bool = False, plan: Optional[Dict[str, Dict[str, Any]]] = None, heading: str = ""
 ) -> None:
     """Print event, layers, cause and remedy of each known message, the most likely cause first; harmless ones and
-    consequences on a line at the end.
+    consequences on a line at the end. Without `everything`, at most `LINES` lines: messages that no longer fit are named
+    on a line each, then counted.
 
     plan: layer -> row of the report's plan, to compare with."""
     if heading:
@@ -134,24 +140,35 @@ def print_log(
             f", {len(log.dla)} layers or regions on the DLA, {len(log.gpu)} on the GPU" if log.dla or log.gpu else ""
         )
         print(f"{heading}: {log.lines} lines{devices}\n")
-    minor = []
+    brief: List[str] = []
+    used = 0
     for entry in log.ranked():
-        message = entry.message
-        if message.kind in MINOR and not everything:
-            minor.append(f"{entry.count} x {message.happened}")
-            continue
-        names = list(entry.names)
-        shown = names if everything else names[:_SHOWN]
-        lines = [f"{name}{_planned(name, plan or {})}" for name in shown]
-        if len(names) > len(shown):
-            lines.append(f"... and {len(names) - len(shown)} more (--all lists them)")
-        _print_message(message, f"{entry.count} x {message.happened} [{message.id}]", lines)
-    for text in minor:
-        print(text)
+        title = f"{entry.count} x {entry.message.happened} [{entry.message.id}]"
+        text = _worded(entry.message, title, _layers(list(entry.names), everything, plan or {}))
+        height = text.count("\n") + 1
+        if everything or (entry.message.kind not in MINOR and not brief and used + height <= LINES * 2 / 3):
+            print(text)
+            used += height
+        else:
+            brief.append(title)
+    fitting = brief[: max(LINES - used - 4, 0)]
+    for title in fitting:
+        print(title)
+    if len(brief) > len(fitting):
+        print(f"... and {counted(len(brief) - len(fitting), 'more message')} (--all)")
+    elif brief:
+        print("--all has their causes.")
     if log.unknown_count:
         print(f"{log.unknown_count} warnings or errors are not known, the first: {log.unknown[0]}")
     if not log.found and not log.unknown_count:
         print("No warning, no error and no other known message.")
+
+
+def _layers(names: Sequence[str], everything: bool, plan: Dict[str, Dict[str, Any]]) -> List[str]:
+    """A line for each layer or tensor of a message, and its plan."""
+    shown = names if everything else names[:_SHOWN]
+    more = [f"... and {len(names) - len(shown)} more (--all lists them)"] if len(names) > len(shown) else []
+    return [f"{name}{_planned(name, plan)}" for name in shown] + more
 
 
 def _planned(name: str, plan: Dict[str, Dict[str, Any]]) -> str:
