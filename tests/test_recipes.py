@@ -41,6 +41,12 @@ def test_the_files_of_the_recipes_exist() -> None:
     assert len(re.findall(r"^### ", recipes, re.M)) == 6
 
 
+def test_every_test_file_belongs_to_a_folder() -> None:
+    table = text("CONTRIBUTING.md").split("## Tests of a folder")[1].split("## Recipes")[0]
+    named = set(re.findall(r"`(\w+)`", table))
+    assert {path.stem[len("test_") :] for path in (ROOT / "tests").glob("test_*.py")} - named == set()
+
+
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule[0] in "SBKU" and rule not in ("S1", "S2", "S4")])
 def test_scale_rule(rule: str) -> None:
     folder = [
