@@ -409,3 +409,29 @@ def test_milliseconds_that_causes_promise_are_those_that_data_gain(data: Path) -
     assert before.costs is not None and after.costs is not None
     gained = (before.costs.milliseconds or 0.0) - (after.costs.milliseconds or 0.0)
     assert promised > 0 and gained == pytest.approx(promised, rel=0.2)
+
+
+@pytest.mark.parametrize("size", [0.02, 1.0])
+def test_a_concat_that_would_swallow_an_input_stays_float(size: float, tmp_path: Path) -> None:
+    """The class token of a ViT beside the patches."""
+    text = f"""g (float[1,16,8] x) => (float[1,8] y) {{ {pair("x", "q")} c = Concat<axis=1>(token, q)
+        t = Transpose<perm=[0,2,1]>(c) a = Add(t, place) b = Transpose<perm=[0,2,1]>(a)
+        first = Gather<axis=1>(b, zero) y = MatMul(first, w) }}"""
+    random = np.random.default_rng(0)
+    token, place, w = (random.standard_normal(shape).astype(np.float32) for shape in ((1, 1, 8), (1, 8, 17), (8, 8)))
+    constants = {"token": token * np.float32(size), "place": place, "w": w, "zero": np.int64(0)}
+    np.save(tmp_path / "x.npy", random.standard_normal((8, 16, 8)).astype(np.float32))
+    made = calibrated(model(text, s=np.float32(3 / 127), z=np.int8(0), **constants), tmp_path / "x.npy")
+    plan, told = {row.name: row for row in made.plan}, made.diagnostics.of_rule("C3")
+    if size == 1:
+        assert plan["Add_a"].precision == "int8" and not told and {"c", "t", "b"} <= made.scales.keys()
+        return
+    codes = np.round(constants["token"] / made.scales["x"].value)
+    assert (
+        10
+        * np.log10((constants["token"] ** 2).sum() / ((constants["token"] - codes * made.scales["x"].value) ** 2).sum())
+        < 10
+    )
+    assert not {"c", "t"} & made.scales.keys() and "b" in made.scales
+    assert [note.tensor for note in told] == ["t"] and plan["Add_a"].precision != "int8"
+    assert "'token', an input of the Concat, would have an SQNR of" in plan["Add_a"].reason

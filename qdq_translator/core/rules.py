@@ -121,7 +121,10 @@ _ROWS = (
     # ---------------------------------------------------------------- annotations
     Rule("A1", "annotated"),
     # ---------------------------------------------------------------- rewrites for the DLA
-    *(Rule(identity, "rewrite for the DLA", what=what, page="dla_rules.md") for identity, what in _REWRITES.items()),
+    *(
+        Rule(identity, "rewrite for the DLA", same_value=True, what=what, page="dla_rules.md")
+        for identity, what in _REWRITES.items()
+    ),
 )
 
 RULES = {row.id: row for row in _ROWS}

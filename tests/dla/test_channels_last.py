@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -188,3 +189,15 @@ def test_matrices_of_other_rows_do_not_meet() -> None:
     same(model("12,4,16", body, **sizes))
     columns = "f = Reshape (x0, flat)\nk = Gemm (f, d1, b1)\nt = Transpose <perm = [1, 0]> (k)\ny = Relu (t)"
     same(model("12,4,16", columns, out="float[8,64] y", **sizes))
+
+
+def test_a_trained_range_of_a_tensor_holds_for_its_other_form(tmp_path: Path) -> None:
+    """Not narrowed to the range, from the data, of the other operand of an Add."""
+    body = (
+        "e = Add (x0, pos)\n" + pair("e", "o", scale="wide") + "l = LayerNormalization (e, g)\n" + pair("l", "q") + MLP
+    )
+    body += "v = Softmax <axis = 1> (e)\nf = Add (o, n)\nk = Add (f, v)\ny = MatMul (k, d1)"
+    explicit = model("5,12", body, wide=np.float32(1 / 8))
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((8, 5, 12)).astype(np.float32))
+    found = same(explicit, calibrate=str(tmp_path / "x.npy")).rewritten.scales
+    assert (found["e_nchw"].value, found["e_nchw"].origin.rule) == (1 / 8, "D18") and found["n_nchw"].value < 1 / 32

@@ -160,6 +160,12 @@ def free_sets(context: Context, freed: Collection[str] = ()) -> list[list[str]]:
     return list(sets.values())
 
 
+def is_handed_on(tensor: str, context: Context) -> bool:
+    """True if the tensor has the scale of another one with the same values."""
+    scale = context.scales[tensor]
+    return scale.origin.rule in SAME_VALUE and context.scales.value(scale.origin.source) == scale.value
+
+
 def _applied(tensor: str, context: Context) -> bool:
     producer = context.graph.producer.get(tensor)
     return producer is None or not producer.is_op(*SIGMOIDS)
@@ -177,9 +183,8 @@ class _Groups:
             (node, shared) for node in context.graph.nodes if len(shared := shared_tensors(node, context)) > 1
         ]
         for name, scale in context.scales.items():
-            source = scale.origin.source
-            if scale.origin.rule in SAME_VALUE and context.scales.value(source) == scale.value:
-                self._join([name, source], math.inf)
+            if is_handed_on(name, context):
+                self._join([name, scale.origin.source], math.inf)
         cheapest = sorted(self.needs, key=lambda want: self._bits(want[1]))
         dear = {id(node) for node, shared in cheapest if not self._join(shared, limit)}
         self.refused = [node for node, _ in self.needs if id(node) in dear]

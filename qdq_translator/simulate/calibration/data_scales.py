@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Callable, Iterable, Optional, Sequence
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 import numpy as np
 import onnx
@@ -26,8 +26,7 @@ from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.formats.verify_rows import Audit, AuditedScale
 from qdq_translator.core.parsing import did_you_mean
 from qdq_translator.core.progress import Progress, silent
-from qdq_translator.core.rules import SAME_VALUE
-from qdq_translator.core.words import counted
+from qdq_translator.core.words import counted, others
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX
@@ -43,6 +42,7 @@ from qdq_translator.simulate.calibration.methods import (
     METHODS,
     PERCENTILE,
     clipped,
+    energy,
     is_isolated,
     least_error,
     percentile,
@@ -54,13 +54,16 @@ from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.finite import left_out, only_finite
 from qdq_translator.simulate.implicit import SimulationOptions
 from qdq_translator.simulate.inputs import Samples, given_samples
+from qdq_translator.simulate.metrics import noise_to_db
 from qdq_translator.targets.settings import Calibration
 
-RULE, RECALIBRATED = "K1", "K2"
+RULE, RECALIBRATED, SWALLOWED = "K1", "K2", "C3"
 ZERO_SCALE = 2.0**-14
 """Of a tensor that is 0 throughout: the smallest normal float16, so that it stays a number wherever it is stored."""
 FEW_SAMPLES = 8
 TRAINED_COST_DB = 6.0
+LEAST_PART_DB = 10.0
+"""SQNR of an input of a Concat below which the Concat stays above INT8: most of its values are less than a step."""
 CLIP_MARGIN = 2.0
 """A Clip is removed whose bounds are this many times as far from 0 as any of the data."""
 
@@ -182,24 +185,52 @@ class DataScales:
             self._diagnostics.info(RULE, "Every tensor has a scale without data; --calibrate has nothing to add.")
             return False
         stated = {name: context.scales[name] for name in context.graph.inputs if name in context.scales}
-        observed = self._observe([*tensors, *stated], context)
+        concats = {name: node for name in tensors if (node := _concat_before(name, context.graph)) is not None}
+        parts = {part for node in concats.values() for part in node.inputs if not context.graph.is_constant(part)}
+        observed = self._observe([*tensors, *stated, *sorted(parts.difference(tensors, stated))], context)
+        magnitudes = {part: observed[part] for part in parts}
+        for name in parts.difference(tensors, stated):
+            del self._histograms[name]
         self._report_inputs({name: (scale.value, scale.origin.rule) for name, scale in stated.items()}, observed)
         self._report_isolated(context.graph.inputs, observed)
         rows: list[dict[str, Any]] = []
+        swallowed: dict[str, tuple[str, float]] = {}
 
         def give(tensor: str) -> bool:
             found = self._scale(tensor, context)
             if found is None:
                 return False
             value, row = found
+            lost = _swallowed(concats[tensor], row["amax"], magnitudes, context.graph) if tensor in concats else None
+            if lost is not None:
+                swallowed[tensor] = lost
+                return False
             rows.append(row)
             return context.scales.infer(tensor, value, self._origin(tensor, context, _note(row)))
 
         for name in outputs:
             give(name)
         _cover(context, give)
+        self._withhold(swallowed, context)
         self._report(rows, context)
         return True
+
+    def _withhold(self, swallowed: dict[str, tuple[str, float]], context: Context) -> None:
+        """swallowed: tensor -> the input of its Concat that would lose most, and the SQNR in dB that this would have."""
+        why = {
+            name: f"in its range, '{part}', an input of the Concat, would have an SQNR of {db:.1f} dB (rule {SWALLOWED})"
+            for name, (part, db) in swallowed.items()
+        }
+        context.withheld = {**context.withheld, **why}
+        if why:
+            first = min(why, key=lambda name: swallowed[name][1])
+            self._diagnostics.info(
+                SWALLOWED,
+                f"'{first}' gets no scale from the data: {why[first]}{others(why, ' ({} more like that)')}.",
+                tensor=first,
+                hint="The layers that read it stay above INT8; --scales FILE gives it a scale.",
+                data={"tensors": why},
+            )
 
     def _audit(self, tensors: Sequence[str], context: Context, without: Sequence[str] = ()) -> Audit:
         observed = self._observe(tensors, context, without)
@@ -290,14 +321,16 @@ class DataScales:
         sets = unify.differing_ranges(context)
         free = context.policy.unify == "data"
         trained = {name for members, _ in sets for name in members if context.scales[name].explicit}
-        if free and trained:
-            self._observe([name for name in context.graph.tensors() if name in trained], context)
+        kept = set() if free else trained
+        handed_on = {name for members, _ in sets for name in members if unify.is_handed_on(name, context)}
+        unseen = {name for _, applied in sets for name in applied}.difference(self._histograms, kept, handed_on)
+        if unseen:  # a rule made their scales of the model's
+            self._observe([name for name in context.graph.tensors() if name in unseen], context)
         for members, applied in sets:
-            fixed = set() if free else trained
-            own = [name for name in applied if name in self._histograms and name not in fixed]
+            own = [name for name in applied if name in self._histograms and name not in kept]
             own = [name for name in own if self._histograms[name].amax > 0]
-            followers = [name for name in members if name not in fixed]
-            stated = {context.scales[name].value for name in members if name in fixed}
+            followers = [name for name in members if name not in kept]
+            stated = {context.scales[name].value for name in members if name in kept}
             if not own:
                 continue
             histograms = [self._histograms[name] for name in own]
@@ -316,7 +349,7 @@ class DataScales:
                 origin, note = old.origin, "; ".join(filter(None, ("shares its range on the DLA", old.origin.note)))
                 if old.explicit:
                     origin = Origin(unify.RULE, origin.node)
-                elif origin.rule not in SAME_VALUE:
+                elif name not in handed_on:
                     origin = self._origin(name, context, "")
                 context.scales.replace(name, best / INT8_MAX, dataclasses.replace(origin, note=note))
         if not rows:
@@ -448,6 +481,28 @@ def _cover(context: Context, give: Callable[[str], bool]) -> None:
     for tensor in reversed(context.graph.tensors()):
         if context.lacks(tensor) and tensor not in left_alone and not _handed_back(tensor, context):
             give(tensor)
+
+
+def _concat_before(tensor: str, graph: Graph) -> Optional[Node]:
+    """The Concat whose values it has, in this or another order."""
+    node = graph.producer.get(tensor)
+    while node is not None and node.is_op(*operators.REARRANGES):
+        node = graph.producer.get(node.inputs[0])
+    return node if node is not None and node.is_op("Concat") else None
+
+
+def _swallowed(concat: Node, amax: float, seen: Mapping[str, Histogram], graph: Graph) -> Optional[tuple[str, float]]:
+    """The input of a Concat with the least SQNR in dB in a range, if that is below LEAST_PART_DB."""
+    found: dict[str, float] = {}
+    for name in concat.inputs:
+        histogram, values = seen.get(name), graph.array(name)
+        if histogram is None and values is not None:
+            histogram = Histogram()
+            histogram.add(values)
+        if histogram is not None and histogram.amax > 0:
+            found[name] = noise_to_db(float(squared_error(histogram, np.array([amax]))[0]) / energy(histogram))
+    worst = min(found, key=lambda name: found[name], default="")
+    return (worst, found[worst]) if found and found[worst] < LEAST_PART_DB else None
 
 
 def _handed_back(tensor: str, context: Context) -> bool:
