@@ -43,6 +43,7 @@ from qdq_translator.core.workers.work import Work
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.planning.placement import COMMUTING, Placement
+from qdq_translator.scales.inference.unify import OTHER_READERS, SHARES, SHARING
 from qdq_translator.simulate.calibration.audit import audit_scales, audit_weights
 from qdq_translator.simulate.calibration.histogram import Histogram
 from qdq_translator.simulate.compare import Compared, scoring
@@ -420,9 +421,19 @@ class _Accounting:
         excess: dict[Hashable, float] = {row.tensor: row.excess for row in own.tensors if not row.fits}
         excess.update(((row.node,), 1.0) for row in weights if row.cause != FITS)
         said = self._audit or dataclasses.replace(own, weights=tuple(weights))
-        causes: dict[Hashable, str] = {row.tensor: row.cause for row in said.tensors if row.cause != FITS}
+        causes: dict[Hashable, str] = {
+            row.tensor: row.cause + self._offer(row) for row in said.tensors if row.cause != FITS
+        }
         causes.update(((row.node,), row.cause) for row in said.weights if row.cause != FITS)
         return causes, excess
+
+    def _offer(self, row: AuditedScale) -> str:
+        """Behind the cause of a tensor that has too wide a range because layers of a DLA share it, if others read it too."""
+        network, readers = self._judge.network, self._graph.consumers(row.tensor)
+        wide = network.origins.get(row.tensor, {}).get("note", "").startswith(SHARES) and row.best < row.scale
+        share = {reader.is_op(*SHARING) for reader in readers}
+        tried = network.option.get("unify_scales") == "requantize"
+        return f"; {OTHER_READERS}" if wide and len(share) == 2 and not tried else ""
 
     def _measured(
         self, sets: Sequence[list[Candidate]], plan: Optional[Change] = None

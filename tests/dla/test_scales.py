@@ -10,7 +10,8 @@ import pytest
 
 from qdq_translator import TranslateOptions, Translation, translate
 from qdq_translator.core.errors import UsageError
-from qdq_translator.simulate.account import Judge
+from qdq_translator.scales.inference.unify import OTHER_READERS
+from qdq_translator.simulate.account import Judge, account
 from qdq_translator.simulate.calibration import requantize
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions
 from qdq_translator.simulate.inputs import input_specs, load_samples
@@ -133,10 +134,13 @@ def residual(folder: Path, seed: int, wide: float = 1.0) -> tuple[Path, Path]:
     return folder / "net.onnx", folder / f"x{seed}.npy"
 
 
-def sqnr(made: Translation, data: Path) -> float:
+def judge(made: Translation, data: Path) -> Judge:
     network = ImplicitNetwork.of(made)
-    samples = load_samples(data, input_specs(network.model, {}), None)
-    return -10 * np.log10(Judge(network, SimulationOptions(), samples).noise)
+    return Judge(network, SimulationOptions(), load_samples(data, input_specs(network.model, {}), None))
+
+
+def sqnr(made: Translation, data: Path) -> float:
+    return -10 * np.log10(judge(made, data).noise)
 
 
 @covers(5)
@@ -149,6 +153,11 @@ def test_a_tensor_with_other_readers_keeps_its_range_behind_a_scale(tmp_path: Pa
     assert sqnr(made, tmp_path / "other.npy") > 6 + sqnr(shared, tmp_path / "other.npy")
     (one,) = [a for a in made.rewrites.applied if a.rule == "D9"]
     (own,) = one.new
+    offered = [
+        [e.candidate.tensor for e in account(judge(t, data)).entries if OTHER_READERS in " ".join(e.causes)]
+        for t in (shared, made)
+    ]
+    assert offered == [["r"], []]
     scales = made.tensor_scales
     assert scales[own] == scales["l"]
     assert shared.tensor_scales["r"] == shared.tensor_scales["l"] > 10 * scales["r"]

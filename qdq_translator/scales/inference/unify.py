@@ -32,6 +32,10 @@ from qdq_translator.scales.inference.formulas import WITHIN_ONE
 from qdq_translator.scales.table import Origin
 
 RULE = "U1"
+SHARING = ("Concat", *ELEMENTWISE, *COMPARISONS, *POOLING)
+SHARES = "shares its range on the DLA"
+"""Begin of the note of a scale from data that several tensors share."""
+OTHER_READERS = "other layers read it too: --unify_scales requantize tries to keep its own range for them"
 REFUSED_CURE = "Quantize them with one scale in training, or allow the loss with a larger --max_bits_lost."
 
 

@@ -346,7 +346,7 @@ class DataScales:
             self.lost.update((name, row) for name, row in apart.items() if row[1])
             for name in followers:
                 old = context.scales[name]
-                origin, note = old.origin, "; ".join(filter(None, ("shares its range on the DLA", old.origin.note)))
+                origin, note = old.origin, "; ".join(filter(None, (unify.SHARES, old.origin.note)))
                 if old.explicit:
                     origin = Origin(unify.RULE, origin.node)
                 elif name not in handed_on:
@@ -364,9 +364,7 @@ class DataScales:
                 f"{'was' if one else 'were'} calibrated together; '{worst_row['worst']}' loses the most: "
                 f"{worst_row['cost_db'][worst_row['worst']]:.1f} dB.",
                 tensor=worst_row["worst"],
-                hint="Other layers read it too: --unify_scales requantize tries to keep its own range for them."
-                if other
-                else "",
+                hint=f"{unify.OTHER_READERS.capitalize()}." if other else "",
                 data={"sets": rows},
             )
 
