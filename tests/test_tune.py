@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
+import pickle
 import signal
 import sqlite3
 import subprocess
@@ -29,6 +31,8 @@ from qdq_translator.core.workers.cluster import PATIENCE
 from qdq_translator.ir.graph import Graph
 from qdq_translator.output.report.tuning import notes, print_outcome
 from qdq_translator.output.report.tuning import table as tuning_table
+from qdq_translator.simulate.account import Candidate, Entry
+from qdq_translator.simulate.calibration.histogram import Histogram
 from qdq_translator.simulate.evaluation import HERE
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import InputSpec, load_samples
@@ -181,7 +185,7 @@ def test_two_workers_find_the_same(outcome: tuple[Path, dict[str, Any]], spread:
             assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
 
 
-def _rows(journal: Path) -> dict[str, bytes]:
+def _rows(journal: Path) -> dict[str, str]:
     if not journal.exists():
         return {}
     with contextlib.closing(sqlite3.connect(str(journal))) as file:
@@ -362,16 +366,65 @@ def test_data_without_labels(spread: Path, tmp_path: Path, capsys: pytest.Captur
 def test_a_journal_of_another_search_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "j.sqlite"
     first = Journal(path, {"data": "a", "options": {"x": 1}})
-    first["blob"] = b"\x00\x01"
+    histogram = Histogram()
+    histogram.add(np.linspace(-1, 3, 24, dtype=np.float32).reshape(2, 3, 4))
+    first["kept"] = [{"a": histogram}, (np.float32(0.1), math.inf, None), Entry(Candidate("t", ("t",), ()), 0.5)]
     first.close()
     again = Journal(path, {"data": "a", "options": {"x": 1}})
-    assert again["blob"] == b"\x00\x01" and list(again) == ["blob"]
+    row, scalars, entry = again["kept"]
+    assert list(again) == ["kept"] and row["a"].digest == histogram.digest and not again.note
+    assert scalars == (np.float32(0.1), math.inf, None) and isinstance(scalars[0], np.float32)
+    assert entry == Entry(Candidate("t", ("t",), ()), 0.5) and (row["a"].channels == histogram.channels).all()
     again.close()
     with pytest.raises(UserError, match="data differ"):
         Journal(path, {"data": "b", "options": {"x": 1}})
     (tmp_path / "none.sqlite").write_bytes(b"this is no database, and long enough to be taken for one" * 100)
     with pytest.raises(UserError, match="cannot be used"):
         Journal(tmp_path / "none.sqlite", {})
+
+
+class _Trap:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_in_place_of_the_journal_or_in_it_is_never_executed(tmp_path: Path) -> None:
+    path, sprung = tmp_path / "j.sqlite", tmp_path / "sprung"
+    trap = pickle.dumps(_Trap(sprung))
+    Journal(path, {"version": "1"}).close()
+    hostile = [
+        trap,
+        b'{"_Trap": [["path", "x"]]}',
+        b'{"array": ["O", [1], "gASVAAAAAAAAAAA="]}',
+        b"[" * 100_000,
+        b'{"a": 1, "b": 2}',
+    ]
+    with contextlib.closing(sqlite3.connect(str(path))) as file, file:
+        file.executemany("INSERT INTO kept VALUES (?, ?)", [(f"measured {i}", row) for i, row in enumerate(hostile)])
+    with contextlib.closing(Journal(path, {"version": "1"})) as journal:
+        assert len(journal) == len(hostile) and [journal.get(key) for key in journal] == [None] * len(hostile)
+    path.write_bytes(trap)
+    with pytest.raises(UserError, match="cannot be used"):
+        Journal(path, {"version": "1"})
+    assert not sprung.exists() and pickle.loads(trap) is None and sprung.exists()
+
+
+def test_a_journal_of_another_version_begins_anew_with_a_sentence(
+    spread: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "spread_tune.sqlite"
+    with contextlib.closing(Journal(path, {"version": "0.0.1", "data": "of any kind"})) as journal:
+        journal["measured x"] = 1.0
+    tuned(spread, tmp_path, "--evaluations", "1", drop="100")
+    assert "spread_tune.sqlite was the journal of another version" in capsys.readouterr().err
+    assert len(_rows(path)) == 1 and "measured x" not in _rows(path)
+    tuned(spread, tmp_path, "--evaluations", "1", drop="100")
+    assert "journal" not in capsys.readouterr().err
 
 
 def test_two_searches_into_one_folder_at_once_are_refused(

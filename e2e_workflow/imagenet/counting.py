@@ -71,7 +71,7 @@ class Counting(Work):
 
 
 def count(
-    work: Counting, where: Evaluation, kept: MutableMapping[str, bytes], report: Callable[[int], None]
+    work: Counting, where: Evaluation, kept: MutableMapping[str, np.ndarray], report: Callable[[int], None]
 ) -> np.ndarray:
     """The four counts over all pictures. kept: shards that were counted before, and now these."""
     ranges = shards(-(-len(work.images) // work.size))
@@ -79,7 +79,7 @@ def count(
     left = [shard for shard in ranges if f"{key} {shard.start}" not in kept]
     parts: Any = where.engine.parts(work, left) if left else ()
     for shard, part in zip(left, parts):
-        kept[f"{key} {shard.start}"] = part.tobytes()
+        kept[f"{key} {shard.start}"] = part
         report(min(shard.stop * work.size, len(work.images)))
-    found = [np.frombuffer(kept[f"{key} {shard.start}"], np.int64) for shard in ranges]
+    found = [kept[f"{key} {shard.start}"] for shard in ranges]
     return np.sum(found, axis=0)

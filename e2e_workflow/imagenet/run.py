@@ -110,7 +110,7 @@ def score(
     folder: Path,
     size: int,
     where: Evaluation,
-    kept: MutableMapping[str, bytes],
+    kept: MutableMapping[str, np.ndarray],
 ) -> Score:
     """Translates the model into `folder` and runs it and the simulated engine, `size` pictures at a time where the model leaves
     that open. kept: what was counted before. Raises UserError."""

@@ -26,19 +26,20 @@ from e2e_workflow.common.lazy import later
 from e2e_workflow.denoiser import images as denoiser
 from e2e_workflow.detector.make import padded
 from e2e_workflow.glyphs import sensitive
-from qdq_translator import TranslateOptions, translate
+from qdq_translator import TranslateOptions
 from qdq_translator.cli import main as translator_command
 from qdq_translator.core.formats.rows import read
 from qdq_translator.core.formats.tune_rows import Measured, Tuned, Tuning
 from qdq_translator.ir.io import load_model
 from qdq_translator.output.report.tuning import CALIBRATED, table
-from qdq_translator.simulate.evaluation import HERE
+from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import input_specs, load_samples
 from qdq_translator.simulate.run import CodedEnds
 from qdq_translator.simulate.user_metric import metric_of
-from qdq_translator.workflows.translator import Translation
-from qdq_translator.workflows.tune.bench import cost_of
+from qdq_translator.workflows.translator import Translation, translate
+from qdq_translator.workflows.tune.bench import Remembering, cost_of
+from qdq_translator.workflows.tune.journal import Journal
 from qdq_translator.workflows.tune.meter import Meter
 from qdq_translator.workflows.tune.points import Point
 
@@ -129,6 +130,7 @@ class Case:
             calibrate_method=METHOD.get(name, TranslateOptions.calibrate_method),
             shapes=[f"input:{'x'.join(map(str, (1, *images.calibration.shape[1:])))}"],
         )
+        self._where = Evaluation(Remembering(HERE.engine, Journal(Path(":memory:"), {})))
 
     def tuned(self, *goal: str) -> Tuning:
         """The results of `tune` with --max_drop or --budget_ms."""
@@ -148,7 +150,7 @@ class Case:
         return read(Tuning, json.loads((out / f"{self.model.stem}_tune.json").read_text()))
 
     def translation(self, point: Point) -> Translation:
-        return translate(self.model, point.options(self.base))
+        return translate(self.model, point.options(self.base), where=self._where, try_more=False)
 
     def score(self, data: Path, point: Optional[Point]) -> float:
         """Of one point, or of the model as given (None)."""

@@ -23,6 +23,8 @@ def run(options: Options) -> int:
     """Print the front; status 1 if no point meets the request (the best one found is written anyway)."""
     with progress_bar(sys.stderr, options.verbose) as progress:
         outcome = searched(options, progress)
+    if outcome.note:
+        print(f"qdq-translator tune: {outcome.note}", file=sys.stderr)
     if options.json:
         print(json.dumps(plain(outcome.results), indent=2))
     else:

@@ -94,8 +94,8 @@ class Engine(ABC):
     def parts(self, work: Work, ranges: Sequence[range]) -> Iterator[Any]:
         """The folded part of each shard, in order. Raises UserError, the first in the order of the shards."""
 
-    def remembered(self, key: str, compute: Callable[[], Any]) -> Any:
-        """The result of `compute`, possibly from a cache. key: of everything that the result depends on."""
+    def remembered(self, key: Any, compute: Callable[[], Any]) -> Any:
+        """The result of `compute`, possibly from a cache. key: everything that the result depends on; `pack` knows it."""
         return compute()
 
     def run(

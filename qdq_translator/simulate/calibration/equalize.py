@@ -18,17 +18,14 @@ Factors are powers of two, so that the float network changes by no more than the
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import math
-from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.progress import Progress, silent
-from qdq_translator.core.workers.work import pack
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import RESIZES, VIEWS, Unions, axis, clip_bounds, crops, transposed
 from qdq_translator.ir.qparams import INT8_MAX
@@ -70,8 +67,7 @@ Places = Dict[str, np.ndarray]
 """Tensor of a set -> the place of each of its channels among the factors of the set."""
 
 
-@dataclass(frozen=True)
-class Equalized:
+class Equalized(NamedTuple):
     """tensors: that were rescaled. before_db, after_db: SQNR of the worst output on held-out samples. why: if nothing changed."""
 
     tensors: tuple[str, ...] = ()
@@ -100,11 +96,11 @@ def equalize(
         return Equalized(why="no layers of this network pass factors of channels from one product to the next")
     if samples.runs < 2:
         return Equalized(why=_TOO_FEW)
-    key = f"equalize {pack(graph.to_model()).digest} {samples.digest}"
+    key = "equalize", graph.to_model(), samples
     factors, found = where.engine.remembered(key, lambda: _choose(graph, types, sets, samples, progress, where))
     of_tensor = _of_tensor(sets, factors)
     _apply(graph, of_tensor)
-    return dataclasses.replace(found, tensors=tuple(name for name, row in of_tensor.items() if (row != 1).any()))
+    return Equalized(*found)._replace(tensors=tuple(name for name, row in of_tensor.items() if (row != 1).any()))
 
 
 _Factors = List[Optional[np.ndarray]]
@@ -144,7 +140,7 @@ def _choose(
         strength, after = (other, found) if is_less(found, after) else (strength, after)
     gain = Equalized((), strength, noise_to_db(before.mean()), noise_to_db(after.mean()))
     if gain.after_db < gain.before_db + LEAST_DB or not is_less(after, before):
-        return [None] * len(sets), dataclasses.replace(gain, strength=0.0, after_db=gain.before_db)
+        return [None] * len(sets), gain._replace(strength=0.0, after_db=gain.before_db)
     return [_factors(_reach(places, seen), strength) for places in sets], gain
 
 

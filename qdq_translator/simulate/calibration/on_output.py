@@ -16,13 +16,11 @@ network, all in INT8:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Dict, List, Sequence
+from typing import Dict, List, NamedTuple, Sequence
 
 import numpy as np
 
 from qdq_translator.core.diagnostics import Diagnostics
-from qdq_translator.core.workers.work import pack
 from qdq_translator.ir.graph import Graph
 from qdq_translator.simulate.account import Judge, Targets
 from qdq_translator.simulate.evaluation import HERE, Evaluation
@@ -42,8 +40,7 @@ SURE = 1.0
 _Scales = Dict[str, float]
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """factors: one per set. before_db, after_db: SQNR (sum over the outputs) on samples that no move was chosen on; NaN if there
     were too few."""
 
@@ -88,12 +85,9 @@ def search(
     if samples.runs < LEAST_RUNS or not sets:
         return Found([1.0] * len(sets))
     model = graph.to_model()
-    key = (
-        f"output {pack(model).digest} {sorted(scales.items())} {precisions} {sets} {others} {samples.digest} {options}"
-    )
+    key = "output", model, sorted(scales.items()), precisions, sets, others, samples, options
     network = ImplicitNetwork(model, scales, precisions, frozenset())
-    found: Found = where.engine.remembered(key, lambda: _Search(network, sets, others, samples, options, where).run())
-    return found
+    return Found(*where.engine.remembered(key, lambda: _Search(network, sets, others, samples, options, where).run()))
 
 
 class _Search:

@@ -75,5 +75,7 @@ def _tried(
     scales = {name: scale.value for name, scale in context.scales.items()}
     model, kept = network.graph.to_model(), dict.fromkeys((row.name for row in made.plan if row.listed), "fp16")
     given = ImplicitNetwork(model, scales, kept, frozenset())
-    judge = Judge(given, OPTIONS, held_out, None, network.types, where=where)
-    return judge.noises(simulate(given, OPTIONS).model, (PLAIN,), PLAIN)[0], made, data.lost
+    judge, rounded = Judge(given, OPTIONS, held_out, None, network.types, where=where), simulate(given, OPTIONS).model
+    key = "requantize", model, rounded, held_out
+    noise: np.ndarray = where.engine.remembered(key, lambda: judge.noises(rounded, (PLAIN,), PLAIN)[0])
+    return noise, made, data.lost

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
-import pickle
 from pathlib import Path
 from typing import Any, Callable, Iterator, MutableMapping, Optional, Sequence
 
@@ -36,19 +34,28 @@ MOST_UNITS = 32
 
 
 class Remembering(Engine):
-    """An engine that caches results by request. Calibration data are observed once for all points with the same
-    request."""
+    """An engine that caches results by request, except those that a cached one is made of. Calibration data are observed once for all
+    points with the same request."""
 
-    def __init__(self, engine: Engine, kept: MutableMapping[str, bytes]) -> None:
-        self._engine, self._kept = engine, kept
+    def __init__(self, engine: Engine, kept: MutableMapping[str, Any]) -> None:
+        self._engine, self._kept, self._busy = engine, kept, False
 
     def parts(self, work: Work, ranges: Sequence[range]) -> Iterator[Any]:
         return self._engine.parts(work, ranges)
 
-    def remembered(self, key: str, compute: Callable[[], Any]) -> Any:
-        if key not in self._kept:
-            self._kept[key] = pickle.dumps(compute())
-        return pickle.loads(self._kept[key])
+    def remembered(self, key: Any, compute: Callable[[], Any]) -> Any:
+        if self._busy:
+            return compute()
+        digest = pack(key).digest
+        found = self._kept.get(digest, self)
+        if found is self:
+            self._busy = True
+            try:
+                self._kept[digest] = compute()
+            finally:
+                self._busy = False
+            found = self._kept[digest]
+        return found
 
     def run(
         self,
@@ -57,8 +64,7 @@ class Remembering(Engine):
         progress: Callable[[int], None] = lambda done: None,
         watch: Callable[[Any], None] = lambda part: None,
     ) -> Any:
-        key = hashlib.sha256(pickle.dumps((work, list(ranges)))).hexdigest()
-        return self.remembered(key, lambda: self._engine.run(work, ranges, progress, watch))
+        return self.remembered((work, ranges), lambda: self._engine.run(work, ranges, progress, watch))
 
 
 class Bench:
@@ -120,20 +126,20 @@ class Bench:
     def measure(self, point: Point, most: float) -> Measured:
         """most: a drop beyond which the score is of no interest. Raises UserError."""
         model, key = self._model(point)
-        kept = self._journal.get(f"measured {key}")
-        known: Optional[tuple[Measured, float]] = pickle.loads(kept) if kept is not None else None
-        if known is not None and (known[0].complete or known[1] == most):
-            return known[0]
+        row, before = self._journal.get(f"measured {key}", ((), most))
+        if row and (Measured(*row).complete or before == most):
+            return Measured(*row)
         measured = self._meter.measure(model, most)
-        self._journal[f"measured {key}"] = pickle.dumps((measured, most))
+        self._journal[f"measured {key}"] = dataclasses.astuple(measured), most
         return measured
 
     def again(self, point: Point, meter: Meter) -> Measured:
         """On all samples of another meter."""
         model, key = self._model(point)
         kept = f"{meter.samples.digest} {key}"
-        found: Measured = self._remembering.remembered(kept, lambda: meter.measure(model, math.inf))
-        return found
+        return Measured(
+            *self._remembering.remembered(kept, lambda: dataclasses.astuple(meter.measure(model, math.inf)))
+        )
 
     def _judge(self, point: Point) -> Judge:
         few = self._meter.samples.some(ACCOUNT_RUNS)

@@ -50,14 +50,13 @@ class Meter:
         self._reference: np.ndarray = np.empty(0)
         """Of each run, where the metric is a mean."""
 
-    def set_reference(self, model: onnx.ModelProto, ends: CodedEnds, kept: Optional[bytes] = None) -> bytes:
+    def set_reference(self, model: onnx.ModelProto, ends: CodedEnds, kept: Optional[np.ndarray] = None) -> np.ndarray:
         """Set the model as given as the reference for drops. kept: result of an earlier call."""
         if kept is None:
             score, values, _ = self._measure(model, "explicit", ends, shards(self.samples.runs))
-            kept = np.array([score, *values], np.float64).tobytes()
-        found = np.frombuffer(kept, np.float64)
-        self._reference = found[1:]
-        self.reference = Measured(float(found[0]), len(self.samples), True, 0.0, (0.0, 0.0) if self.is_mean else None)
+            kept = np.array([score, *values], np.float64)
+        self._reference = kept[1:]
+        self.reference = Measured(float(kept[0]), len(self.samples), True, 0.0, (0.0, 0.0) if self.is_mean else None)
         return kept
 
     def measure(self, model: onnx.ModelProto, most: float) -> Measured:

@@ -43,10 +43,11 @@ JOURNAL_SUFFIX, RESULTS_SUFFIX = "_tune.sqlite", "_tune.json"
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """results: of the file. translation: of the best point."""
+    """results: of the file. translation: of the best point. note: of the journal."""
 
     results: tune_rows.Tuning
     translation: Translation
+    note: str
 
 
 def places(options: TuneOptions) -> tuple[Path, Path]:
@@ -99,7 +100,7 @@ def tune(options: TuneOptions, where: Evaluation, progress: Progress) -> Outcome
             command=shlex.join(words),
             seconds=time.monotonic() - begun,
         )
-    return Outcome(results, translation)
+    return Outcome(results, translation, journal.note)
 
 
 def _samples(options: TuneOptions, network: onnx.ModelProto) -> Iterator[Samples]:
