@@ -4,8 +4,8 @@
 
 SQNR in dB of the worst output on samples that nothing was calibrated on (64; 32 of digits, 16 of the denoiser), simulated, for the GPU and for Orin's DLA: the Q/DQ model as
 given; its translation with the inference rules of `--preset gpu`; ranges of `--calibrate` by `mse`, and by `output` (of a Q/DQ model
-with `--recalibrate` for all scales of its own, which move only if that gains; weights keep every quantized value); a float network also with `--equalize`. The
-reference of a Q/DQ model is the same network without the rounding of its activations. glyphs Q/DQ: by ONNX Runtime's quantization.
+with `--recalibrate` for all scales of its own, which move only if that gains; weights keep every quantized value); on the DLA also with
+`--unify_scales requantize`; a float network also with `--equalize`. The reference of a Q/DQ model is the same network without the rounding of its activations. glyphs Q/DQ: by ONNX Runtime's quantization.
 --trained: also MobileNet-, MnasNet- and RegNet-like networks, each in float and after quantization-aware training on scikit-learn's
 digits (needs PyTorch; trained once, minutes, into e2e_workflow/work). --zoo: instead, the Q/DQ models of a folder with one input of
 float32 and known shape, on 16 samples of random numbers of deviation 1, ranges from 16 others. `--write` puts the table into docs/accuracy.md.
@@ -47,8 +47,8 @@ TARGETS: dict[str, dict[str, Any]] = {
     "Orin DLA": {"target": "orin-dla", "platform": "jetpack-6.2"},
 }
 HEAD = (
-    "| network | target | Q/DQ model | translated | `mse` | `output` | equalized, `output` |",
-    "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+    "| network | target | Q/DQ model | translated | `mse` | `output` | `output`, requantized | `output`, equalized |",
+    "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
 )
 
 
@@ -125,22 +125,27 @@ def line(case: Case, target: str) -> str:
     has_scales = any(node.op_type == "QuantizeLinear" for node in model.graph.node)
     explicit = ExplicitNetwork.of(model)
     data = {name: case.options[name] for name in ("calibrate", "shapes") if name in case.options}
-    wanted: list[dict[str, Any]] = [data, {**data, "calibrate_method": "output"}]
-    if has_scales:
-        wanted = [{"preset": "gpu", "shapes": data.get("shapes", [])}, *wanted]
-        wanted[-1]["recalibrate"] = ["worst:100000"]
-    else:
-        wanted.append({**wanted[-1], "equalize": True})
+    moved = {**data, "calibrate_method": "output", **({"recalibrate": ["worst:100000"]} if has_scales else {})}
+    wanted: list[Optional[dict[str, Any]]] = [
+        {"preset": "gpu", "shapes": data.get("shapes", [])} if has_scales else None,
+        data,
+        moved,
+        {**moved, "unify_scales": "requantize"} if target != "GPU" else None,
+        None if has_scales else {**moved, "equalize": True},
+    ]
+    reference = float_twin(explicit).to_model() if has_scales else None
     cells = []
     for options in wanted:
+        if options is None:
+            cells.append("")
+            continue
         network = ImplicitNetwork.of(translate(case.model, TranslateOptions(**{**options, **TARGETS[target]})))
-        model = simulate(network, SimulationOptions(sigmoid_fp16=target != "GPU")).model
+        model = simulate(network, SimulationOptions.on(TARGETS[target]["target"])).model
         samples = load_samples(case.inputs, input_specs(network.model, {}), SEEN)
-        if not cells:
-            reference = float_twin(explicit).to_model() if has_scales else network.model
-            cells += [f"{distance(reference, explicit.model, samples, explicit.ends):.1f}"] if has_scales else ["", ""]
+        reference = reference or network.model
         cells.append(f"{distance(reference, model, samples, None):.1f}")
-    return "| " + " | ".join([case.name, target, *cells, *[""] * (5 - len(cells))]) + " |"
+    given = f"{distance(reference, explicit.model, samples, explicit.ends):.1f}" if has_scales else ""
+    return "| " + " | ".join([case.name, target, given, *cells]) + " |"
 
 
 def main() -> None:

@@ -66,6 +66,11 @@ class SimulationOptions:
     unclipped: frozenset[str] = frozenset()
     other: frozenset[str] = frozenset()
 
+    @classmethod
+    def on(cls, target: str) -> SimulationOptions:
+        """What a target does, as in --target; '' if it is not known."""
+        return cls("away" if target == "xavier-dla" else "even", sigmoid_fp16=target.endswith("dla"))
+
     def at_other_end(self, hypothesis: str) -> SimulationOptions:
         """The same with the other end of a hypothesis."""
         if hypothesis == FUSION:

@@ -37,7 +37,8 @@ class Change:
         step = np.float32(self.scales[target])
         codes = values.astype(np.float32) / step
         np.clip(np.rint(codes, codes), -INT8_MAX - 1, INT8_MAX, codes)
-        codes *= step
+        with np.errstate(over="ignore"):
+            codes *= step
         return codes
 
 

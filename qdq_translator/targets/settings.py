@@ -115,7 +115,7 @@ def scale_policy(options: TranslateOptions) -> Policy:
         frozenset(name for name in switches if getattr(options, name)),
         tuple(options.addtl_ops_to_infer_adjacent_scales),
         options.inference,
-        options.target != "gpu",
+        options.target,
         options.unify_scales,
         options.max_bits_lost,
         options.calibrate is not None,

@@ -127,7 +127,7 @@ def settle(
 ) -> list[Answer]:
     """Both ends of each hypothesis that changes the simulated outputs, against those of the board."""
     network = ImplicitNetwork.read(files)
-    planned = SimulationOptions(sigmoid_fp16=Remembered.of_options(network.option).on_dla)
+    planned = SimulationOptions.on(Remembered.of_options(network.option).target)
     base = _simulated(network, planned, inputs)
     found = []
     for name in HYPOTHESES:

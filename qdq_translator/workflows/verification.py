@@ -118,12 +118,12 @@ def _given(
     metric = metric_of(options.metric) if options.metric else None
     model, source = load_model(options.model)
     made = Remembered.of_options(network.option)
-    rounding = "away" if made.target == "xavier-dla" else "even"
+    settings = SimulationOptions.on(made.target)
     settings = SimulationOptions(
-        rounding=rounding if options.rounding == "auto" else options.rounding,
+        rounding=settings.rounding if options.rounding == "auto" else options.rounding,
         fp16=options.fp16,
         fuse=options.fuse != "off",
-        sigmoid_fp16=options.sigmoid == "fp16" or (options.sigmoid == "auto" and made.on_dla),
+        sigmoid_fp16=options.sigmoid == "fp16" or (options.sigmoid == "auto" and settings.sigmoid_fp16),
     )
     explicit = ExplicitNetwork.of(runnable(model, network.option.get("scales")))
     float_model = load_model(options.float)[0] if options.float else None

@@ -118,8 +118,8 @@ class Context:
 @dataclass(frozen=True)
 class Policy:
     """on: names of the options of `rules.py` that are given (`infer_concat_scales`). passed: operators that the user declares
-    to keep the scale of their input. mode: 'sound', or 'reference' for NVIDIA's order and formulas. for_dla: the target is a
-    DLA. unify: what is done where the tensors of one layer of a DLA have different ranges ('off', 'warn', 'max', 'data', 'requantize'), as long as
+    to keep the scale of their input. mode: 'sound', or 'reference' for NVIDIA's order and formulas. target: as in
+    --target. unify: what is done where the tensors of one layer of a DLA have different ranges ('off', 'warn', 'max', 'data', 'requantize'), as long as
     none loses more than max_bits_lost. by_data: what no rule gives is observed on data (rule K1).
     keep_norms: rule P1 is on.
     """
@@ -127,11 +127,15 @@ class Policy:
     on: frozenset[str] = frozenset()
     passed: tuple[str, ...] = ()
     mode: str = "sound"
-    for_dla: bool = False
+    target: str = "gpu"
     unify: str = "warn"
     max_bits_lost: float = 3.0
     by_data: bool = False
     keep_norms: bool = False
+
+    @property
+    def for_dla(self) -> bool:
+        return self.target != "gpu"
 
     @property
     def unifies(self) -> bool:

@@ -296,7 +296,7 @@ class DataScales:
         values = {name: scale.value for name, scale in context.scales.items()}
         ratios = {name: value / values[name] for name, (value, _) in self._freed.items()}
         others = [max((ratios[name] for name in names if name in ratios), default=1.0) for names in sets]
-        options = SimulationOptions(sigmoid_fp16=context.policy.for_dla)
+        options = SimulationOptions.on(context.policy.target)
         samples = only_finite(self._samples, self._wanted.ignore_nonfinite, where=self._where)
         kept = around_normalizations(context.graph) if context.policy.keep_norms else ()
         precisions = dict.fromkeys(kept, "fp16")
@@ -445,7 +445,7 @@ class DataScales:
         method = ",".join((self._wanted.method, *(f"{op}:{own}" for op, own in self._wanted.own.items())))
         diagnostics.info(
             RULE,
-            f"{len(rows)} tensor{'s' if len(rows) != 1 else ''} got a scale from {samples} samples of data ({method}).",
+            f"{counted(len(rows), 'tensor')} got a scale from {counted(samples, 'sample')} of data ({method}).",
             data={"tensors": rows, "source": self._samples.source, INPUTS: channel_means(self._samples)},
         )
 
@@ -460,8 +460,8 @@ class DataScales:
             first = max(dead, key=lambda name: len(dead[name]))
             self._diagnostics.info(
                 RULE,
-                f"{counted(sum(map(len, dead.values())), 'channel')} of {counted(len(dead), 'tensor')} "
-                f"never differ from 0 in the data: of '{first}' {len(dead[first])} of {len(self._histograms[first].channels)}.",  # type: ignore[arg-type]
+                f"Always 0 in the data: {counted(sum(map(len, dead.values())), 'channel')} of {counted(len(dead), 'tensor')}; "
+                f"of '{first}' {len(dead[first])} of {len(self._histograms[first].channels)}.",  # type: ignore[arg-type]
                 tensor=first,
                 hint="If they do on other inputs, calibrate on data that show it; their values are clipped to the tensor's range.",
                 data={"channels": dead},

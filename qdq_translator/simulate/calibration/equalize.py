@@ -77,7 +77,7 @@ class Equalized(NamedTuple):
     why: str = "no factors gain on samples that they were not taken from"
 
     def report(self, diagnostics: Diagnostics) -> None:
-        gain = f"{self.before_db:.1f} to {self.after_db:.1f} dB on samples that the factors were not taken from"
+        gain = f"{self.before_db:.1f} to {self.after_db:.1f} dB with a range for each tensor, on samples that the factors were not taken from"
         text = f"--equalize rescaled the channels of {len(self.tensors)} tensors (strength {self.strength:g}): {gain}."
         if not self.tensors:
             text = f"--equalize changed nothing: {self.why}."

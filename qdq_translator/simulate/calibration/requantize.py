@@ -28,7 +28,6 @@ from qdq_translator.simulate.segments import PLAIN
 from qdq_translator.targets.settings import Settings
 
 LEAST_LOST_DB, MOST_RUNS = 1.0, 32
-OPTIONS = SimulationOptions(sigmoid_fp16=True)
 
 
 def requantize(
@@ -75,7 +74,8 @@ def _tried(
     scales = {name: scale.value for name, scale in context.scales.items()}
     model, kept = network.graph.to_model(), dict.fromkeys((row.name for row in made.plan if row.listed), "fp16")
     given = ImplicitNetwork(model, scales, kept, frozenset())
-    judge, rounded = Judge(given, OPTIONS, held_out, None, network.types, where=where), simulate(given, OPTIONS).model
+    options = SimulationOptions.on(settings.policy.target)
+    judge, rounded = Judge(given, options, held_out, None, network.types, where=where), simulate(given, options).model
     key = "requantize", model, rounded, held_out
     noise: np.ndarray = where.engine.remembered(key, lambda: judge.noises(rounded, (PLAIN,), PLAIN)[0])
     return noise, made, data.lost

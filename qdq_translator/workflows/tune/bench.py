@@ -74,11 +74,7 @@ class Bench:
     def __init__(self, model: Path, base: TranslateOptions, meter: Meter, journal: Journal, where: Evaluation) -> None:
         self.model, self.base, self._meter, self._journal, self._where = model, base, meter, journal, where
         self._remembering = Remembering(where.engine, journal)
-        self._simulation = SimulationOptions(
-            rounding="away" if base.target == "xavier-dla" else "even",
-            fp16=True,
-            sigmoid_fp16=base.target.endswith("dla"),
-        )
+        self._simulation = dataclasses.replace(SimulationOptions.on(base.target), fp16=True)
         self._costs: dict[Point, Optional[Cost]] = {}
         self._networks: dict[Point, ImplicitNetwork] = {}
         self._accounts: dict[Point, Account] = {}
