@@ -1,9 +1,10 @@
 """What `tune` finds for the denoiser that ships, on Orin's DLA: estimated milliseconds for each drop of PSNR that is allowed.
 
-    python -m benchmarks.tune_denoiser [--exhaustive] [DB ...]
+    python -m benchmarks.tune_denoiser [--exhaustive] [--write] [DB ...]
 
 100 pictures that are scored, 100 held out, 64 others to calibrate on, 18 evaluations. --exhaustive: beside it the least time of a backward
-search from FP16 that measures every layer in each step (about 400 networks), with the calibration that `tune` chose.
+search from FP16 that measures every layer in each step (about 400 networks), with the calibration that `tune` chose. --write: the table of
+docs/tables/tuning.md.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.dla_rewrites import page
+from benchmarks.measure import machine
 from e2e_workflow.denoiser import images
 from e2e_workflow.glyphs.sensitive import Part
 from e2e_workflow.tuning.run import STORED, Case, Images, changes_of, with_error
 from qdq_translator.targets.precision import INT8
 from qdq_translator.workflows.tune.bench import cost_of
 from qdq_translator.workflows.tune.points import Point
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "tables" / "tuning.md"
 
 
 def backward(case: Case, changes: dict[str, Any], reference: float) -> list[tuple[float, float]]:
@@ -45,8 +50,9 @@ def backward(case: Case, changes: dict[str, Any], reference: float) -> list[tupl
 
 def main() -> None:
     drops = [word for word in sys.argv[1:] if not word.startswith("--")] or ["0.3", "0.5"]
-    print("| allowed dB | ms | lost dB | held out | layers in FP16 | calibration | backward search ms |")
-    print("| ---: | ---: | ---: | ---: | ---: | --- | ---: |")
+    lines = ["| allowed dB | ms | lost dB | held out, dB | layers in FP16 | calibration | backward search ms |"]
+    lines.append("| ---: | ---: | ---: | ---: | ---: | --- | ---: |")
+    print(*lines, sep="\n")
     with tempfile.TemporaryDirectory() as name:
         seen, held = (Part(*images.pairs(100, seed)) for seed in (images.VALIDATION, images.TEST))
         given = Images(seen, held, images.pairs(64, images.TRAINING)[0])
@@ -60,7 +66,15 @@ def main() -> None:
             least = min((time for time, drop in sets.get(key, ()) if drop <= float(allowed)), default=None)
             cells = [f"{best.cost.milliseconds:.4f}", f"{best.measured.drop:.3f}", with_error(best.held_out)]
             cells += [str(len(best.kept_fp16)), changes_of(best), "" if least is None else f"{least:.4f}"]
-            print(f"| {allowed} | {' | '.join(cells)} |", flush=True)
+            lines.append(f"| {allowed} | {' | '.join(cells)} |")
+            print(lines[-1], flush=True)
+    if "--write" in sys.argv:
+        write(lines)
+
+
+def write(lines: list[str]) -> None:
+    text = "\n".join([f"`python -m benchmarks.tune_denoiser --exhaustive --write`, {machine()}.", "", *lines, ""])
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), "tuning", text), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -151,10 +151,10 @@ class _Seen:
 
     def add(self, values: np.ndarray) -> None:
         """Float, of one run."""
-        rows = np.abs(np.moveaxis(values, 1, 0) if values.ndim > 1 else values[None]).astype(np.float32)
+        rows = (np.moveaxis(values, 1, 0) if values.ndim > 1 else values[None]).astype(np.float32, copy=False)
         rows = rows.reshape(len(rows), -1)
-        self.channels = rows.max(axis=1, initial=0)
-        self.values = rows[:, :: 1 + rows.size // KEPT // 2 * 2].copy()
+        self.channels = np.maximum(rows.max(axis=1, initial=0), -rows.min(axis=1, initial=0))
+        self.values = np.abs(rows[:, :: 1 + rows.size // KEPT // 2 * 2])
 
     def merge(self, other: _Seen) -> None:
         self.channels = np.maximum(self.channels, other.channels)
