@@ -343,7 +343,8 @@ def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], model: Pa
     for name, (data, words) in cases.items():
         (tmp_path / name).write_bytes(data)
         assert words in fails(capsys, out, "-i", str(tmp_path / name))
-    assert "cannot be read" in fails(capsys, out, "-i", str(tmp_path / "missing.onnx"))
+    said = fails(capsys, out, "-i", str(tmp_path / "missing.onnx"))
+    assert "cannot be read" in said and said.count("missing.onnx") == 1
     if os.geteuid() != 0:
         locked = tmp_path / "locked.onnx"
         shutil.copy(model, locked)

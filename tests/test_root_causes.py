@@ -69,7 +69,7 @@ def test_what_follows_is_no_cause_of_its_own() -> None:
     (cause,) = made.causes.causes
     assert (cause.tensor, cause.follows, cause.options) == ("c", ("r", "t"), ("--calibrate DATA",))
     assert cause.cure == "translate with --calibrate DATA, or quantize 'c' in the model"
-    assert cause.why == "no rule follows a Conv forward, and its readers' operator (Relu) has none to hand back"
+    assert cause.why == "no rule passes a scale through Conv, and no rule passes one back through its reader (Relu)"
     transpose = next(layer for layer in made.plan if layer.op == "Transpose")
     assert transpose.cause == "c" and "it would follow from 'c'" in transpose.reason
 
@@ -140,7 +140,7 @@ def test_graph_input_and_graph_output_as_causes() -> None:
     made = translated(model(text, **CONSTANTS))
     why = {cause.tensor: (cause.op, cause.why) for cause in made.causes.causes}
     assert why["u"] == (
-        "graph input", "the graph input was not quantized, and its readers' operator (Max) has none to hand back"
+        "graph input", "the graph input was not quantized, and no rule passes one back through its reader (Max)"
     )  # fmt: skip
     assert why["v"] == ("Conv", "it is a graph output, which no rule gives a scale (S2)")
 

@@ -43,7 +43,7 @@ def run(options: Options) -> int:
             error = summary.failed
         if error:
             failures.append({"model": model, "error": error})
-            print(f"{model}: {error}", file=sys.stderr, flush=True)
+            print(error if error.startswith(f"{model} ") else f"{model}: {error}", file=sys.stderr, flush=True)
     status = 1 if failures else 0
     if options.json:
         print(json.dumps({"translated": plain(summaries), "failed": failures, "status": status}, indent=2))

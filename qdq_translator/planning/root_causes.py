@@ -398,11 +398,16 @@ def why_not(tensor: str, context: Context, cures: Cures) -> str:
         return f"rule {origin.rule} at '{origin.node}' would give it with {missing}"
     if tensor in context.graph.outputs:
         return "it is a graph output, which no rule gives a scale (S2)"
-    made = "the graph input was not quantized" if producer is None else f"no rule follows a {producer.op_type} forward"
+    made = (
+        "the graph input was not quantized"
+        if producer is None
+        else f"no rule passes a scale through {producer.op_type}"
+    )
     if producer is not None and producer.op_type in rules_by_op(all_rules(context.policy)):
         made = f"the rule of {producer.op_type} has nothing to start from"
     readers = list(dict.fromkeys(reader.op_type for reader in context.graph.consumers(tensor)))
     if not readers:
         return made
-    verb = "has" if len(readers) == 1 else "have"
-    return f"{made}, and its readers' operator{'s' * (len(readers) > 1)} ({', '.join(readers[:3])}) {verb} none to hand back"
+    return (
+        f"{made}, and no rule passes one back through its reader{'s' * (len(readers) > 1)} ({', '.join(readers[:3])})"
+    )
