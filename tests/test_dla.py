@@ -39,7 +39,7 @@ def plan_of(
     for name in [*graph.inputs, *(n for node in graph.nodes for n in node.outputs)]:
         if types.is_float(name) and name not in missing:
             table.infer(name, (scales or {}).get(name, 0.1), Origin("Q1"))
-    context = Context(graph, types, table, Policy(for_dla=target != "gpu"))
+    context = Context(graph, types, table, Policy(target=target))
     plan = make_plan(graph, types, table)
     return judge(
         context,
