@@ -22,6 +22,7 @@ from qdq_translator.core.errors import UsageError, UserError, unexpected
 
 def run_command(module_name: str, prog: str, argv: Sequence[str]) -> int:
     """Parses `argv` for one command and runs it; errors become one or two sentences and an exit status."""
+    gc.set_threshold(20_000)  # the default looks for cycles 30 times as often: a sixth of a translation
     atexit.register(gc.freeze)  # nothing is left to collect then, and looking costs as much as importing ONNX does
     try:
         status = _run(module_name, prog, argv)

@@ -15,6 +15,7 @@ from qdq_translator.core.errors import ModelError
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Graph, Node, finish_order
 from qdq_translator.ir.operators import COMPARISONS, DENSE, ELEMENTWISE, PARTS, VIEWS
+from qdq_translator.ir.shape_arithmetic import MOVES
 
 LAYOUT_OPS = (*VIEWS, "Transpose", "Identity", "Cast", "CastLike")
 """Operators that move or retype a constant's elements without changing what they stand for (rule Q5)."""
@@ -239,16 +240,12 @@ def _made(node: Node, inputs: list[Optional[np.ndarray]], output: int, opset: in
 def _in_numpy(node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
     op, data = node.op_type, inputs[0] if inputs else None
     if data is not None and node.is_standard:
-        if op == "Identity":
-            return data
-        if op == "Transpose":
-            return np.transpose(data, operators.permutation(node))
+        if op in MOVES:
+            return np.asarray(MOVES[op](node, [value for value in inputs if value is not None]))
         if op == "Cast":
             return data.astype(onnx.helper.tensor_dtype_to_np_dtype(operators.cast_type(node)))
         if op == "CastLike" and inputs[1] is not None:
             return data.astype(inputs[1].dtype)
-        if op == "Reshape" and len(inputs) > 1 and inputs[1] is not None:
-            return data.reshape(operators.reshaped(node, data.shape, [int(d) for d in inputs[1]]))
         if op == "ScatterND" and inputs[1] is not None:
             if operators.reduction(node) != "none":
                 raise ValueError("the reference implementation adds up element by element")

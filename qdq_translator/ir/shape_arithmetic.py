@@ -12,7 +12,7 @@ a Cast, Unsqueeze, Slice ..., gigabytes for a model of a few hundred bytes.
 from __future__ import annotations
 
 import math
-from typing import Callable, Mapping, Optional, Union
+from typing import Callable, Dict, List, Mapping, Optional, Union
 
 import numpy as np
 import onnx
@@ -292,15 +292,8 @@ def _known(values: list[Array]) -> list[Array]:
 
 
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL)
-_RULES: dict[str, Callable[[Node, list[Array]], Optional[Array]]] = {
-    "Add": lambda node, v: v[0] + v[1],
-    "Sub": lambda node, v: v[0] - v[1],
-    "Mul": lambda node, v: v[0] * v[1],
-    "Div": _divide,
-    "Mod": _remainder,
-    "Equal": lambda node, v: np.equal(*_known(v)),
-    "Where": lambda node, v: np.where(v[0].astype(bool), v[1], v[2]),
-    "Cast": lambda node, v: v[0] if operators.cast_type(node) in _INTEGERS else None,
+_Rules = Dict[str, Callable[[Node, List[Array]], Optional[Array]]]
+MOVES: _Rules = {
     "Identity": lambda node, v: v[0],
     "Concat": lambda node, v: np.concatenate(v, axis=node.get("axis", 0)),
     "Gather": lambda node, v: np.take(v[0], v[1].astype(np.int64), axis=node.get("axis", 0)),
@@ -309,7 +302,19 @@ _RULES: dict[str, Callable[[Node, list[Array]], Optional[Array]]] = {
     "Slice": _slice,
     "Reshape": _reshape,
     "Transpose": lambda node, v: np.transpose(v[0], operators.permutation(node)),
-    "Expand": lambda node, v: v[0] * np.ones(_few(v[1]), dtype=object),
+    "Expand": lambda node, v: np.broadcast_to(v[0], np.broadcast_shapes(v[0].shape, tuple(int(d) for d in v[1]))),
+}
+"""Operators that move elements of any type."""
+_RULES: _Rules = {
+    **MOVES,
+    "Add": lambda node, v: v[0] + v[1],
+    "Sub": lambda node, v: v[0] - v[1],
+    "Mul": lambda node, v: v[0] * v[1],
+    "Div": _divide,
+    "Mod": _remainder,
+    "Equal": lambda node, v: np.equal(*_known(v)),
+    "Where": lambda node, v: np.where(v[0].astype(bool), v[1], v[2]),
+    "Cast": lambda node, v: v[0] if operators.cast_type(node) in _INTEGERS else None,
     "ConstantOfShape": _constant_of_shape,
     "ReduceProd": lambda node, v: np.array([np.prod(v[0])], dtype=object) if len(v) == 1 else None,
     "Min": lambda node, v: np.minimum.reduce(_known(v)),
