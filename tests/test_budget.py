@@ -22,7 +22,6 @@ from qdq_translator.ir import constants
 from qdq_translator.ir.constants import Constants
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import load_model
-from qdq_translator.ir.shape_arithmetic import computed_integers
 from qdq_translator.ir.types import TensorTypes
 from tests.small_models import model, pair
 
@@ -147,8 +146,7 @@ def test_local_functions_that_become_too_many_nodes_are_refused() -> None:
 
 def integers(lines: str, **arrays: np.ndarray) -> dict[str, np.ndarray]:
     graph = Graph.from_model(model(f"net (float[1,8] x) => (int64[1] y) {{ {lines} }}", **arrays))
-    types = TensorTypes(graph)
-    return computed_integers(graph, types._values)
+    return TensorTypes(graph).integers()
 
 
 def test_shape_arithmetic_wraps_around_as_int64_does() -> None:

@@ -532,7 +532,6 @@ class Graph:
         return name
 
     def drop_initializer(self, *names: str) -> None:
-        self.version += 1
         for name in names:
             self.initializers.pop(name, None)
             self._arrays.pop(name, None)

@@ -46,20 +46,13 @@ def shown_domain(node: Node) -> str:
     return HIDDEN if node.is_op("Slice") else node.domain
 
 
-def complete_shapes(graph: Graph, values: dict[str, ValueInfoProto], declared: Mapping[str, ValueInfoProto]) -> None:
+def complete_shapes(
+    graph: Graph, values: dict[str, ValueInfoProto], declared: Mapping[str, ValueInfoProto]
+) -> dict[str, np.ndarray]:
     """Fills unknown sizes of node outputs into `values`, tensor name -> known sizes. `declared`: shapes in the file, for
-    sizes that do not follow from the inputs."""
-    if all(_is_static(values.get(name)) for node in graph.nodes for name in node.outputs if name):
-        return
-    _Completion(graph, values, declared).run()
-
-
-def computed_integers(graph: Graph, values: dict[str, ValueInfoProto]) -> dict[str, np.ndarray]:
-    """Every node output of integers or booleans that follow from known shapes: arrays of Python integers.
-
-    `values`: known value info of every tensor, with the shapes already completed.
-    """
-    completion = _Completion(graph, values, {})
+    sizes that do not follow from the inputs. Returns every node output of integers or booleans that follow from known
+    shapes: arrays of Python integers."""
+    completion = _Completion(graph, values, declared)
     completion.run()
     return {name: array for name, array in completion.known.items() if _is_known(array)}
 

@@ -17,7 +17,7 @@ from qdq_translator.core.budget import MOST_DIMENSIONS
 from qdq_translator.core.errors import UserError
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.operators import COMPARISONS, WEIGHTED
-from qdq_translator.ir.shape_arithmetic import HIDDEN, complete_shapes, computed_integers, shown_domain
+from qdq_translator.ir.shape_arithmetic import HIDDEN, complete_shapes, shown_domain
 from qdq_translator.ir.weights import to_message
 
 FLOAT_TYPES = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
@@ -50,10 +50,11 @@ class TensorTypes:
         inferred = _inferred(graph, model).graph
         self._values = {value.name: value for value in (*inferred.value_info, *inferred.output, *inferred.input)}
         known = {name: _form(value) for name, value in self._values.items()}
+        self._integers: Optional[dict[str, np.ndarray]] = None
         unknown = any(_static(shape) is None for _, shape in known.values())
         # not everything follows from the inputs, as ONNX infers it
         if unknown or not known.keys() >= graph.producer.keys():
-            complete_shapes(graph, self._values, self._declared)
+            self._integers = complete_shapes(graph, self._values, self._declared)
             known = {name: _form(value) for name, value in self._values.items()}
         known.update((name, (tensor.data_type, tuple(tensor.dims))) for name, tensor in graph.initializers.items())
         self._known = known
@@ -86,7 +87,9 @@ class TensorTypes:
 
     def integers(self) -> dict[str, np.ndarray]:
         """Node outputs that hold integers or booleans which follow from known shapes."""
-        return computed_integers(self._graph, self._values)
+        if self._integers is None:
+            self._integers = complete_shapes(self._graph, self._values, {})
+        return self._integers
 
     def elem_type(self, name: str) -> int:
         """ONNX element type, 0 if unknown."""

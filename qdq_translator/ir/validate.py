@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Dict, Iterable, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Dict, Iterable, NamedTuple, Optional, Set, Tuple
 
 from onnx import TensorProto, defs, numpy_helper
 
@@ -47,7 +47,7 @@ def validate(graph: Graph) -> None:
             raise ModelError(f"Tensor '{name}' has more than {MOST_DIMENSIONS} dimensions.", _MEND)
     for tensor in graph.initializers.values():
         if not isinstance(tensor, Weight):
-            _check_tensor(tensor, f"Initializer '{tensor.name}'")
+            _check_tensor(tensor, f"Initializer '{tensor.name}'", lambda tensor: graph.array(tensor.name))
         else:  # its bytes fit its shape
             _check_shape(tensor.dims, f"Initializer '{tensor.name}'")
     for node in graph.nodes:
@@ -143,7 +143,10 @@ def _check_shape(sizes: Iterable[int], what: str) -> None:
         raise ModelError(f"{what} has the shape {list(dims)}.", _MEND)
 
 
-def _check_tensor(tensor: TensorProto, what: str) -> None:
+def _check_tensor(
+    tensor: TensorProto, what: str, read: Callable[[TensorProto], object] = numpy_helper.to_array
+) -> None:
+    """read: what decodes its values."""
     if tensor.data_type not in _KNOWN_TYPES:
         raise ModelError(f"{what} has the unknown element type {tensor.data_type}.", _MEND)
     needed = stored_bytes(tensor, what)
@@ -156,7 +159,7 @@ def _check_tensor(tensor: TensorProto, what: str) -> None:
             )
         return
     try:
-        numpy_helper.to_array(tensor)
+        read(tensor)
     except Exception as error:  # NumPy and protobuf raise whatever does not fit
         raise ModelError(
             f"{what} does not contain the data that its shape {list(tensor.dims)} needs.", _MEND

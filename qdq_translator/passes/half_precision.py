@@ -146,7 +146,7 @@ def _has_other(graph: Graph) -> bool:
     return any(
         any(attribute.name in _TYPE_ATTRIBUTES and attribute.i in _OTHERS for attribute in own)
         or any(tensor.data_type in _OTHERS for tensor in tensors)
-        for own, tensors, _ in map(_inside, graph.nodes)
+        for own, tensors, _ in (_inside(node) for node in graph.nodes if node.attributes)
     )
 
 

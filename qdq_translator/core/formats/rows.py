@@ -33,7 +33,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, _SCALARS):
         return value
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [item if isinstance(item, _SCALARS) else plain(item) for item in value]
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     found = {}
