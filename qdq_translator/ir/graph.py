@@ -535,6 +535,7 @@ class Graph:
         for name in names:
             self.initializers.pop(name, None)
             self._arrays.pop(name, None)
+            self.value_info.pop(name, None)
 
     def rename_initializer(self, old: str, new: str) -> None:
         """All readers of `old` read `new`, which must be unused; if `old` is a graph output, an Identity computes it

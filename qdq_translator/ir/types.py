@@ -76,7 +76,8 @@ class TensorTypes:
         found = {}
         for name, value in self._declared.items():
             declared, shape = _form(value)[1], self.shape(name)
-            if declared is None or shape is None:
+            gone = name not in self._graph.value_info and name not in self._graph.outputs
+            if gone or declared is None or shape is None:
                 continue
             pairs = zip(declared, shape)
             if len(declared) != len(shape) or any(
