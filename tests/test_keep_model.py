@@ -13,7 +13,9 @@ from onnx import helper, numpy_helper
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import ALGORITHMS, CalibrationCache
+from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
+from qdq_translator.targets.parser_network import refusal
 from tests.small_models import model, pair
 
 FLOAT = """g (float[N,3,8,8] x) => (float[N,4] out) {
@@ -119,6 +121,22 @@ def test_scales_of_a_file_beside_a_kept_model(tmp_path: Path) -> None:
     table.write_text("other 2.54\n")
     with pytest.raises(UserError, match=r"has 0 of the names in the file .*table\.txt"):
         kept(tmp_path, network, calibrate=None, scales=str(table))
+
+
+def test_a_conv_whose_kernel_follows_from_its_weight_is_kept(tmp_path: Path) -> None:
+    """TensorRT's parsers read the kernel of an initializer; of a matrix, or of a tensor computed at run time, they read none."""
+    network = float_model()
+    network.graph.node[0].attribute.remove(next(a for a in network.graph.node[0].attribute if a.name == "kernel_shape"))
+    made = kept(tmp_path, network)
+    assert [a.name for a in made.model.graph.node[0].attribute] == ["pads"] and "c" in made.tensor_scales
+    conv = Node("Conv", ["x", "w"], ["c"], "conv")
+    for sizes, refused in (((4, 3), True), ((4, 3, 3), False), ((4, 3, 3, 3), False)):
+        graph = Graph.from_model(model("g (float[1,3] x) => (float[1,3] y) { y = Relu(x) }"))
+        graph.set_initializer("w", numpy_helper.from_array(np.ones(sizes, np.float32), "w"))
+        assert (refusal(conv, (10, 3, 0), graph) is not None) == refused
+        assert refusal(conv, (10, 10, 0), graph) is None
+    del graph.initializers["w"]
+    assert "kernel_shape" in (refusal(conv, (10, 3, 0), graph) or ("", ""))[0]
 
 
 def test_what_cannot_be_kept(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ def check_operators(network: Network, settings: Settings) -> None:
     nodes: list[Node] = []
     for node in graph.nodes:
         nodes += (node, *(Node.from_proto(inner) for body in node.subgraphs() for inner in every_node(body.node)))
-    found = [(node, why) for node in nodes for why in [refusal(node, version)] if why is not None]
+    found = [(node, why) for node in nodes for why in [refusal(node, version, graph)] if why is not None]
     if not found:
         return
     node, (what, hint) = found[0]

@@ -394,7 +394,7 @@ def has_operator(op_type: str, version: Version) -> bool:
     return op_type in SINCE and version[:2] >= SINCE[op_type]
 
 
-def refusal(node: Node, version: Version) -> Optional[tuple[str, str]]:
+def refusal(node: Node, version: Version, graph: Graph) -> Optional[tuple[str, str]]:
     """Why that version's parser refuses the node, and how to fix it; None where it reads the node.
 
     Operators that ONNX does not have may be plugins, and are left to TensorRT.
@@ -407,21 +407,30 @@ def refusal(node: Node, version: Version) -> Optional[tuple[str, str]]:
         export = f"Choose a platform with TensorRT {since[0]}.{since[1]} or later, or export" if since else "Export"
         what = f"The ONNX parser of TensorRT {text} has no {node.op_type} (node {node.label})."
         return what, f"{export} the network without that operator."
+    weight = graph.initializers.get(node.input(1))
+    sized = weight is not None and len(weight.dims) > 2
     for form in FORMS:
-        if node.op_type in form.operators and version < form.until and form.found(node):
+        if (
+            node.op_type in form.operators
+            and version < form.until
+            and form.found(node)
+            and not (form.computed and sized)
+        ):
             return f"TensorRT's ONNX parser refuses {form.what} (node {node.label}).", form.remedy
     return None
 
 
 @dataclass(frozen=True)
 class Form:
-    """A form of some operators that the parsers refuse. until: the first version that reads it."""
+    """A form of some operators that the parsers refuse. until: the first version that reads it. computed: every version reads it if
+    its weight is an initializer with a kernel's axes."""
 
     operators: tuple[str, ...]
     found: Callable[[Node], bool]
     what: str
     remedy: str
     until: Version = (11, 0, 0)
+    computed: bool = False
 
 
 def _dilated(node: Node) -> bool:
@@ -493,6 +502,7 @@ FORMS = (
         "a Conv without kernel_shape whose weight has no known shape",
         "Export it with kernel_shape.",
         (10, 10, 0),
+        computed=True,
     ),
 )
 """Each as seen with the parsers 8.5, 8.6, 10.3 and 10.10; what has an equal form that they read was written so before (rules F6, F11)."""
