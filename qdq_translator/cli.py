@@ -1,7 +1,8 @@
 """The command line: `qdq_translator.py` (translate, NVIDIA's flags) and `qdq-translator COMMAND`.
 
-A command is a module in `qdq_translator/commands/` with `run(options) -> exit status`. It is imported when its options, which are
-declared in `core/options.py` and `core/command_options.py`, are understood, so that `--help` responds at once.
+A command is a module in `qdq_translator/commands/` with `run(options) -> exit status`. It is imported when its options,
+which are declared in `core/options.py` and `core/command_options.py`, are understood, so that `--help` responds at
+once.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ def _run(module_name: str, prog: str, argv: Sequence[str]) -> int:
             raise
         print(
             f"{prog}: the Python package '{error.name}' is not installed. "
-            "Install the program with all that it needs: python3 -m pip install qdq-translator (or 'pip install .' in a "
+            "Install the program with all that it needs: python3 -m pip install qdq-translator (or 'pip "
+            "install .' in a "
             "checkout).",
             file=sys.stderr,
         )

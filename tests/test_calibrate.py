@@ -434,4 +434,4 @@ def test_a_concat_that_would_swallow_an_input_stays_float(size: float, tmp_path:
     )
     assert not {"c", "t"} & made.scales.keys() and "b" in made.scales
     assert [note.tensor for note in told] == ["t"] and plan["Add_a"].precision != "int8"
-    assert "'token', an input of the Concat, would have an SQNR of" in plan["Add_a"].reason
+    assert "'token', an input of the Concat, would have " in plan["Add_a"].reason

@@ -1,4 +1,6 @@
-"""The functions of the Python API. Options that a function does not name are keyword arguments with the names of the flags."""
+"""The functions of the Python API. Options that a function does not name are keyword arguments with the names of the
+flags.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,8 @@ Place = Union[str, "os.PathLike[str]"]
 Model = Union[Place, bytes, onnx.ModelProto]
 """An ONNX model: a path, the bytes of a file, or a ModelProto."""
 Data = Union[Place, np.ndarray, Mapping[str, Any], Iterable[Any]]
-"""Samples: a path as `--inputs` accepts it; an array (one input; first axis = samples); input name -> array; or an iterable of
-batches, each an array, a mapping or a tuple (inputs, labels), such as a PyTorch DataLoader."""
+"""Samples: a path as `--inputs` accepts it; an array (one input; first axis = samples); input name -> array; or an
+iterable of batches, each an array, a mapping or a tuple (inputs, labels), such as a PyTorch DataLoader."""
 Metric = Union[str, Callable[..., Any]]
 """`file.py:name`, or a callable `(outputs, labels) -> float`; higher is better."""
 
@@ -114,7 +116,8 @@ def calibrate(
     progress: Optional[Progress] = None,
     **changes: Unpack[keywords.Calibrate],
 ) -> Translation:
-    """`translate` with scales from the ranges in `data` for every tensor that has none (rule K1); `model` may be a float one.
+    """`translate` with scales from the ranges in `data` for every tensor that has none (rule K1); `model` may be a
+    float one.
 
     data: see `Data`. Needs ONNX Runtime. Raises UserError and UsageError as `translate`.
     """
@@ -133,7 +136,8 @@ def explicit(
     progress: Optional[Progress] = None,
     **options: Unpack[keywords.Explicit],
 ) -> Explicit:
-    """A strongly typed Q/DQ network for TensorRT 11: of a Q/DQ model, or of a float one with data or a calibration cache.
+    """A strongly typed Q/DQ network for TensorRT 11: of a Q/DQ model, or of a float one with data or a calibration
+    cache.
 
     calibrate: see `Data`. Raises UserError for a network that cannot be written, UsageError for a wrong option.
     """
@@ -155,8 +159,9 @@ def verify(
 ) -> Verification:
     """Runs `model` and the simulated engine of `translation` side by side in ONNX Runtime.
 
-    translation: a `Translation`, or the folder of one. data: samples (default: random ones). labels: one row a sample, or a path.
-    metric: see `Metric`. A missed threshold is no exception: see `Verification.ok`. Raises UserError and UsageError.
+    translation: a `Translation`, or the folder of one. data: samples (default: random ones). labels: one row a sample,
+    or a path. metric: see `Metric`. A missed threshold is no exception: see `Verification.ok`. Raises UserError and
+    UsageError.
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -182,8 +187,9 @@ def tune(
 ) -> Tuning:
     """The translation of least estimated time whose metric falls by at most `max_drop`, or the best within `budget_ms`.
 
-    labels: one row a sample, or a path. metric: see `Metric` (default: top1). calibrate: see `Data`. Writes the translation, a
-    journal and the results to `output_dir`; a search that was ended continues from there. Raises UserError and UsageError.
+    labels: one row a sample, or a path. metric: see `Metric` (default: top1). calibrate: see `Data`. Writes the
+    translation, a journal and the results to `output_dir`; a search that was ended continues from there. Raises
+    UserError and UsageError.
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -204,8 +210,8 @@ def deploy(
 ) -> Bundle:
     """One folder with everything that `board` needs to run `model`: translation, scripts, configurations, a page.
 
-    data: to calibrate and to verify on. progress: called with (step, 0, 0). Done again, only changed steps run, if model and data
-    are paths. Raises UserError and UsageError.
+    data: to calibrate and to verify on. progress: called with (step, 0, 0). Done again, only changed steps run, if
+    model and data are paths. Raises UserError and UsageError.
     """
     told = progress or silent
     with tempfile.TemporaryDirectory() as scratch:
@@ -222,7 +228,8 @@ def report(
     html: Optional[Place] = None,
     against: Union[Translation, Place, None] = None,
 ) -> Report:
-    """The report of a `Translation` or of a folder. html: also writes the page there, of the comparison with `against` if given.
+    """The report of a `Translation` or of a folder. html: also writes the page there, of the comparison with `against`
+    if given.
 
     Raises UserError if the folder contains no translation or the page cannot be written.
     """
@@ -235,7 +242,8 @@ def report(
 
 
 def explain(name: Place) -> Explanation:
-    """A rule ('S7'), a limit of the DLA ('H1'), a platform ('jetpack-6.2'), a diagnostic ('W-U1'), a message of a log, or a log file.
+    """A rule ('S7'), a limit of the DLA ('H1'), a platform ('jetpack-6.2'), a diagnostic ('W-U1'), a message of a log,
+    or a log file.
 
     Raises UserError for a name that is none of these.
     """
@@ -246,7 +254,8 @@ def explain(name: Place) -> Explanation:
 def _asked(
     function: str, given: Mapping[str, Any], own: Mapping[str, Any], base: Optional[TranslateOptions] = None
 ) -> Any:
-    """The options of the command of `function`, over those of `base`. own: those that are parameters with names of their own.
+    """The options of the command of `function`, over those of `base`. own: those that are parameters with names of
+    their own.
 
     Raises UsageError for a name that is no option, and for a value that an option cannot have.
     """
@@ -311,7 +320,8 @@ def model_path(model: Model, folder: Path) -> str:
 
 
 def data_path(data: Data, model: Model, folder: Path, labels: Any = None) -> str:
-    """Path of the samples; values are written below `folder` as one .npz. Raises UserError if nothing can be made of them.
+    """Path of the samples; values are written below `folder` as one .npz. Raises UserError if nothing can be made of
+    them.
 
     labels: one row a sample, stored as the array `labels`.
     """

@@ -1,4 +1,5 @@
-"""One module per command, with `run(options) -> exit status`; `core.options` and `core.command_options` hold the options.
+"""One module per command, with `run(options) -> exit status`; `core.options` and `core.command_options` hold the
+options.
 
 Imports workflows and the folders below. Provides `COMMANDS`, the table of commands.
 """

@@ -92,7 +92,8 @@ def _warn_of_version(options: Options, api: Api) -> None:
     if platform is not None and platform.tensorrt[:2] != api.version[:2]:
         print(
             f"note: TensorRT {api.dotted} is installed, and the translation is for {platform.name} with TensorRT "
-            f"{'.'.join(map(str, platform.tensorrt))}: tensors that only its own network has may have other names there.",
+            f"{'.'.join(map(str, platform.tensorrt))}: tensors that only its own network has may have "
+            "other names there.",
             file=sys.stderr,
         )
 

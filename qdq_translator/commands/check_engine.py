@@ -41,7 +41,9 @@ def run(options: Options) -> int:
 
 
 def inspect_explicit(network: Explicit, layer_info: str, log_file: Optional[str]) -> EngineCheck:
-    """The engine of `layer_info` against the plan of an explicit network. Raises UserError for an engine of another one."""
+    """The engine of `layer_info` against the plan of an explicit network. Raises UserError for an engine of another
+    one.
+    """
     return _compared(layer_info, log_file, network.report.source.file, network.plan, {})
 
 
@@ -60,7 +62,9 @@ def _compared(
 
 
 def inspect(files: TranslationFiles, layer_info: str, log_file: Optional[str]) -> EngineCheck:
-    """The engine of `layer_info` against the plan of a translation. Raises UserError for an engine of another model or device."""
+    """The engine of `layer_info` against the plan of a translation. Raises UserError for an engine of another model or
+    device.
+    """
     precisions = files.read_layer_precisions() if files.layer_arg.exists() else {}
     check = _compared(layer_info, log_file, files.model.name, planned(files), precisions)
     made = Remembered.of(files)

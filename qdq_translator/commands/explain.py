@@ -131,8 +131,8 @@ def print_log(
     log: BuildLog, everything: bool = False, plan: Optional[Dict[str, Dict[str, Any]]] = None, heading: str = ""
 ) -> None:
     """Print event, layers, cause and remedy of each known message, the most likely cause first; harmless ones and
-    consequences on a line at the end. Without `everything`, at most `LINES` lines: messages that no longer fit are named
-    on a line each, then counted.
+    consequences on a line at the end. Without `everything`, at most `LINES` lines: messages that no longer fit are
+    named on a line each, then counted.
 
     plan: layer -> row of the report's plan, to compare with."""
     if heading:
@@ -218,8 +218,8 @@ def _key(name: str) -> str:
 
 
 def explanation(name: str) -> Tuple[str, List[str]]:
-    """(title, paragraphs) of a rule, a limit, a platform, a diagnostic, a message of a log, or a log file. Raises UserError for
-    another name."""
+    """(title, paragraphs) of a rule, a limit, a platform, a diagnostic, a message of a log, or a log file. Raises
+    UserError for another name."""
     if _is_log(name):
         log = _read(name)
         found = [" ".join([f"{row.count} x", *_paragraphs(row.message)]) for row in log.ranked()]

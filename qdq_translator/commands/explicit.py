@@ -35,7 +35,9 @@ def run(options: Options) -> int:
 
 
 def made(options: Options, progress: Progress = silent, model: Optional[Any] = None) -> Explicit:
-    """The explicit network of `options.input_model`, or of the ModelProto `model`; nothing is written. Raises UserError."""
+    """The explicit network of `options.input_model`, or of the ModelProto `model`; nothing is written. Raises
+    UserError.
+    """
     if options.cache and options.calibrate:
         raise UsageError("--cache and --calibrate both give scales.", "Use one of them.")
     scales = None

@@ -105,8 +105,8 @@ def is_explicit(path: str) -> bool:
 
 
 def find_explicit(files: TranslationFiles, model: str) -> str:
-    """The file of the explicit model: `model` where that is one, else where it is likely to lie (here, or in or beside the
-    translation's folder), '' for none."""
+    """The file of the explicit model: `model` where that is one, else where it is likely to lie (here, or in or beside
+    the translation's folder), '' for none."""
     if Path(model).is_file():
         return model
     source = files.read_report("source").get("source", {}) if files.report.exists() else {}

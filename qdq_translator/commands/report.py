@@ -28,7 +28,9 @@ from qdq_translator.output.report.terminal import print_comparison, print_engine
 
 
 def run(options: Options) -> int:
-    """Draws from NAME_report.json, or from an explicit network. Exit status 0; with --against 1 where less runs in INT8 than there, or longer."""
+    """Draws from NAME_report.json, or from an explicit network. Exit status 0; with --against 1 where less runs in INT8
+    than there, or longer.
+    """
     _check(options)
     if is_explicit(options.translation):
         report, engines = _explicit(options)

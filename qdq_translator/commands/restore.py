@@ -75,7 +75,8 @@ _NOTES = {
 def _complete(options: Options, kept: List[str]) -> int:
     """All scale rules that need no data, and pairs where implicit quantization would fuse, in float32."""
     print(
-        "note: --complete is 'qdq-translator explicit -c' now, which also has --target orin-dla and --float_type; this is "
+        "note: --complete is 'qdq-translator explicit -c' now, which also has --target orin-dla and "
+        "--float_type; this is "
         "its float32 form for a GPU.",
         file=sys.stderr,
     )
@@ -86,6 +87,7 @@ def _complete(options: Options, kept: List[str]) -> int:
     made = explicit.made(ExplicitCommand(float_type="fp32", **same, **rules))
     path = made.save(output.parent, output.name)
     print(
-        f"{path}: Q/DQ on {counted(len(made.report['pairs']), 'tensor')} and {counted(len(made.report['weights']), 'weight')}"
+        f"{path}: Q/DQ on {counted(len(made.report['pairs']), 'tensor')} and "
+        f"{counted(len(made.report['weights']), 'weight')}"
     )
     return 0

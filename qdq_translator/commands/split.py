@@ -35,7 +35,9 @@ def run(options: Options) -> int:
                 print(f"  {what[:-1]:<6} {row['name']} {sizes}{scale}")
     if manifest["tail"]:
         print(
-            f"Behind the DLA's last layer: {counted(len(manifest['tail']), 'layer')}; exclude them from quantization ('tail' in the manifest)."
+            f"Behind the DLA's last layer: {counted(len(manifest['tail']), 'layer')}; exclude them from "
+            "quantization "
+            "('tail' in the manifest)."
         )
     print(f"The parts, one after the other, gave the bits of the whole in {counted(manifest['proof']['runs'], 'run')}.")
     return 0

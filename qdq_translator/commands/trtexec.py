@@ -89,7 +89,10 @@ def _fallbacks(files: TranslationFiles) -> List[str]:
     if not rows:
         return []
     return [
-        f"The plan sends {rows[0]['op']} '{rows[0]['name']}'{others(rows)} to the GPU, and without --allow_gpu_fallback the build fails."
+        (
+            f"The plan sends {rows[0]['op']} '{rows[0]['name']}'{others(rows)} to the GPU, and without "
+            "--allow_gpu_fallback the build fails."
+        )
     ]
 
 

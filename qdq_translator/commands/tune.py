@@ -1,4 +1,4 @@
-"""`qdq-translator tune`: options, calibration and FP16 layers within an accuracy budget, for the least estimated time."""
+"""`qdq-translator tune`: options, calibration and FP16 layers for the least estimated time in an accuracy budget."""
 
 import json
 import sys

@@ -395,7 +395,8 @@ class TrtexecOptions(EngineOptions):
 @dataclasses.dataclass
 class BuildOptions(EngineOptions):
     """Build the TensorRT engine (or, for a DLA, the loadable) of a translation on this machine, with TensorRT 8.6 to
-    10.x, or of an explicit network, with 10.x, 11 or TensorRT-RTX. Writes it together with TensorRT's layer information."""
+    10.x, or of an explicit network, with 10.x, 11 or TensorRT-RTX. Writes it together with TensorRT's layer
+    information."""
 
     precision: Literal["int8", "fp16", "fp32"] = setting(
         "int8 as translated; fp16 or fp32 build the same network without INT8, for comparison", "int8"

@@ -20,13 +20,13 @@ _NAMED = {
     "new_tensors": ("", "tensor"),
     "tensor_scales": ("tensor", ""),
 }
-"""Key of `data` -> what the keys of its mapping name, and what its values (names, or lists of them) name; '' for what is gone
-and for what is no name."""
+"""Key of `data` -> what the keys of its mapping name, and what its values (names, or lists of them) name; '' for what
+is gone and for what is no name."""
 
 
 class Diagnostic(DiagnosticRow):
-    """`code`: severity letter and rule (`W-C1`); `rule`: the number in docs/rules.md; `data`: the figures behind the sentence (JSON
-    types only)."""
+    """`code`: severity letter and rule (`W-C1`); `rule`: the number in docs/rules.md; `data`: the figures behind the
+    sentence (JSON types only)."""
 
     def __str__(self) -> str:
         return f"{self.code} {self.message}" + (f" {self.hint}" if self.hint else "")

@@ -62,7 +62,7 @@ def file_digest(path: Path) -> str:
 
 
 def open_file(path: Path) -> BufferedReader:
-    """A file to read from. Raises OSError for one that is not regular: a device, FIFO or socket would be read for ever."""
+    """A file to read from. Raises OSError for a device, FIFO or socket, which would be read for ever."""
     try:
         mode = os.stat(path).st_mode
     except ValueError as error:  # NUL in the name

@@ -1,6 +1,7 @@
 """Open questions of the facts: for each hypothesis the alternative that plan and simulation use, and the other one.
 
-`verify` shows both ends of those that change its results. A layer names the ones that it rests on (`LayerPlan.hypotheses`).
+`verify` shows both ends of those that change its results. A layer names the ones that it rests on
+(`LayerPlan.hypotheses`).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ HYPOTHESES = {
         Hypothesis(
             BETWEEN,
             "between fp16",
-            "layers without weights that could run in INT8 and have only FP16 layers of the DLA around them run in INT8",
+            "layers without weights that could run in INT8 run in INT8 between FP16 layers of the DLA",
             "they run in FP16",
             "fact 6.6",
         ),
@@ -55,7 +56,10 @@ HYPOTHESES = {
         Hypothesis(
             RANGES,
             "one range",
-            "a pooling, Concat or element-wise layer of the DLA whose scales differ runs in FP16, and they stay as they are",
+            (
+                "a pooling, Concat or element-wise layer of the DLA whose scales differ runs in FP16, and "
+                "they stay as they are"
+            ),
             "it runs in INT8, with the largest of them for all tensors that must share it",
             "facts 5.9 to 5.11",
         ),
@@ -65,8 +69,8 @@ HYPOTHESES = {
 
 @dataclass(frozen=True)
 class DeviceQuestion:
-    """On which device the layers of an operator run. indices: data type of the index inputs that it is about, '' for any.
-    planned: DLA or GPU. on_dla, on_gpu: sentences about the two answers."""
+    """On which device the layers of an operator run. indices: data type of the index inputs that it is about, '' for
+    any. planned: DLA or GPU. on_dla, on_gpu: sentences about the two answers."""
 
     id: str
     op: str

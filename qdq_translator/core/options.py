@@ -1,4 +1,5 @@
-"""How an option is declared, and the options of `translate`, apart from what the command needs: `--help` responds at once.
+"""How an option is declared, and the options of `translate`, apart from what the command needs: `--help` responds at
+once.
 
 No `from __future__ import annotations` here: argparse-dataclass reads the real annotations.
 """
@@ -56,7 +57,9 @@ def choices_of(field: "dataclasses.Field[Any]") -> Sequence[str]:
 
 
 def check_values(options: Any) -> None:
-    """Raises UsageError for a field of `options` (a dataclass of settings) whose value has another type or is no choice."""
+    """Raises UsageError for a field of `options` (a dataclass of settings) whose value has another type or is no
+    choice.
+    """
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         if isinstance(value, os.PathLike):
@@ -117,8 +120,8 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 TARGETS = ("gpu", "orin-dla", "xavier-dla")
 MODES = ("implicit", "explicit", "fp16", "best")
-"""What is built: the translation; the Q/DQ model as it was; the stripped model without INT8; the stripped model with every
-precision that TensorRT finds fastest. `build` has 'fp32' too, the stripped model as it is."""
+"""What is built: the translation; the Q/DQ model as it was; the stripped model without INT8; the stripped model with
+every precision that TensorRT finds fastest. `build` has 'fp32' too, the stripped model as it is."""
 _SOUND = ("infer_bounds", "infer_concat_scales", "infer_mul_scales", "infer_add_scales")
 PRESETS: Dict[str, Dict[str, Any]] = {
     "gpu": {**dict.fromkeys((*_SOUND, "keep_norm_fp16"), True), "asymmetric": "widen"},
@@ -131,15 +134,16 @@ PRESETS: Dict[str, Dict[str, Any]] = {
         "cut_tail": True,
     },
 }
-"""What `--preset` stands for: everything that costs no accuracy by the rules, and a symmetric range for what would be refused
-otherwise. Options of the command alone (`cut_tail`) mean
-nothing to `translate()`. Not among them: S6, whose backward half is only a
-lower bound, the markers of S9, and `--unify_scales max`, which costs resolution."""
+"""What `--preset` stands for: everything that costs no accuracy by the rules, and a symmetric range for what would be
+refused otherwise. Options of the command alone (`cut_tail`) mean nothing to `translate()`. Not among them: S6, whose
+backward half is only a lower bound, the markers of S9, and `--unify_scales max`, which costs resolution."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TranslateOptions:
-    """How a model is translated. Field names are the names of the flags. Raises UsageError (a ValueError) for a wrong value."""
+    """How a model is translated. Field names are the names of the flags. Raises UsageError (a ValueError) for a wrong
+    value.
+    """
 
     trt_calib_version: Optional[str] = in_target(
         "TensorRT version number in the header of the calibration cache, e.g. 8602 or 100300 (default: from "

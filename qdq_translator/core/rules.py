@@ -42,8 +42,11 @@ _REWRITES = {
     "D3": "Conv (with its activation) before a channel Split or Slice becomes one Conv a part",
     "D4": "means and sums over H and W or over channels become Convs of equal weights, or AveragePool",
     "D5": "Gemm and MatMul with constant weights become 1x1 Conv, with the layers around them, on [N, C, 1, 1]",
-    "D6": "Flatten, Squeeze and Unsqueeze become Reshape; a constant between two Reshapes of many dimensions works without them",
-    "D7": "HardSigmoid, HardSwish, Clip, Min, Mish, Softsign, Elu, Selu and Gelu by Tanh become layers that the DLA has",
+    "D6": (
+        "Flatten, Squeeze and Unsqueeze become Reshape; a constant between two Reshapes of many dimensions works "
+        "without them"
+    ),
+    "D7": "HardSigmoid, HardSwish, Clip, Min, Mish, Softsign, Elu, Selu and Gelu by Tanh become layers of the DLA",
     "D9": "Neg, Div by a constant, Mean, and nodes that only change the scale become a Scale",
     "D11": "DepthToSpace and SpaceToDepth become a deconvolution and a convolution that copy",
     "D13": "Conv with different or too large padding gets a larger kernel",
@@ -55,7 +58,10 @@ _REWRITES = {
     "D19": "Pow, Reciprocal, Sqrt, Where and step functions become products, quotients, comparisons and sums",
     "D21": "ConvTranspose with padding, groups or dilation becomes one without, and a Slice",
     "D22": "Erf and Gelu become Tanh of a cubic, less than 0.0005 off (--dla_rewrites approximate)",
-    "D23": "Resize, Pad, Expand, Tile, CumSum and Concat along H, W or channels become Resize, poolings, Convs and Concat of channels",
+    "D23": (
+        "Resize, Pad, Expand, Tile, CumSum and Concat along H, W or channels become Resize, poolings, "
+        "Convs and Concat of channels"
+    ),
     "D24": "Conv with a stride above 8 works on blocks of its input",
     "D25": "tensors of five dimensions, as in split attention, work on four",
     "D26": "one-dimensional layers, and what is around them, work on [N, C, L, 1]",
@@ -156,7 +162,9 @@ def described(rule: str) -> list[str]:
 
 
 def inference_options(markers: bool) -> dict[str, Any]:
-    """The fields of `TranslateOptions` that enable all rules of scale inference; `markers`: also those that give a marker."""
+    """The fields of `TranslateOptions` that enable all rules of scale inference; `markers`: also those that give a
+    marker.
+    """
     fields = (field for row in _ROWS if markers or not row.marker for field in row.options)
     return dict.fromkeys(sorted(set(fields)), True)
 

@@ -42,7 +42,9 @@ def percent(part: Optional[float], whole: Optional[float] = 100.0) -> str:
 
 
 def milliseconds(value: Optional[float]) -> str:
-    """0.01234 -> '0.012 ms', 12.345 -> '12.3 ms': three digits, as the error of an estimate deserves; None -> 'unknown'."""
+    """0.01234 -> '0.012 ms', 12.345 -> '12.3 ms': three digits, as the error of an estimate deserves; None ->
+    'unknown'.
+    """
     if value is None:
         return "unknown"
     return f"{value:.3g} ms" if value < 100 else f"{value:.0f} ms"

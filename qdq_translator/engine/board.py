@@ -185,7 +185,7 @@ def _match(
     return chosen
 
 
-# ---------------------------------------------------------------- least squares in the logarithm of time
+# ---------------- least squares in the logarithm of time
 
 
 _STEPS = 40

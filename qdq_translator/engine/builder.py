@@ -29,9 +29,10 @@ _DLA_FORMATS = {"dla_linear": ("fp16", "int8"), "dla_hwc4": ("fp16", "int8"), "c
 
 @dataclasses.dataclass(frozen=True)
 class BuildJob:
-    """The input of a build. request: its mode is 'implicit' (INT8 with FP16), 'fp16' or 'fp32' (the baseline of the same network),
-    'explicit' (`model` has Q/DQ nodes, which determine precisions) or 'typed' (it has the types of all tensors too, because `explicit`
-    wrote it). `cache` and `layers` (layer name -> precision) belong to an implicit build only."""
+    """The input of a build. request: its mode is 'implicit' (INT8 with FP16), 'fp16' or 'fp32' (the baseline of the
+    same network), 'explicit' (`model` has Q/DQ nodes, which determine precisions) or 'typed' (it has the types of all
+    tensors too, because `explicit` wrote it). `cache` and `layers` (layer name -> precision) belong to an implicit
+    build only."""
 
     model: Path
     request: BuildRequest = dataclasses.field(default_factory=BuildRequest)
@@ -56,7 +57,10 @@ class BuildJob:
         if request.mode == "explicit" and request.on_dla:
             raise UsageError(
                 "The DLA of TensorRT 8 to 10 cannot run Q/DQ models (fact 4.9: implicit INT8 only).",
-                "Build the translation for it, without --explicit; for TensorRT 11 build the output of 'qdq-translator explicit'.",
+                (
+                    "Build the translation for it, without --explicit; for TensorRT 11 build the output of "
+                    "'qdq-translator explicit'."
+                ),
             )
         if request.on_dla and request.mode == "fp32":
             raise UsageError("The DLA computes in INT8 and FP16 only.", "Use --precision fp16.")
@@ -123,7 +127,10 @@ class _Build:
         except (TypeError, RuntimeError) as error:  # pybind11's words for a null factory
             raise self._failed(
                 "could not start",
-                "It needs an NVIDIA GPU and its driver on this machine; on a Jetson check 'groups' for video and render.",
+                (
+                    "It needs an NVIDIA GPU and its driver on this machine; on a Jetson check 'groups' for "
+                    "video and render."
+                ),
                 str(error),
             ) from error
         if self.request.on_dla:
@@ -324,12 +331,14 @@ class _Build:
         dropped = len(cache.scales) - len(usable)
         if dropped or cache.unreadable:
             self.notes.append(
-                f"{dropped + len(cache.unreadable)} lines of the calibration cache have no usable scale and are ignored."
+                f"{dropped + len(cache.unreadable)} lines of the calibration cache have no usable scale "
+                "and are ignored."
             )
         served = CalibrationCache(number, usable)
         if cache.header != served.header:
             self.notes.append(
-                f"The cache header {cache.header or '(none)'} is served as {served.header}, the number of this TensorRT; "
+                f"The cache header {cache.header or '(none)'} is served as {served.header}, the number "
+                "of this TensorRT; "
                 "the file stays as it is."
             )
         text = served.to_text().encode("utf-8", "surrogateescape")
@@ -441,7 +450,7 @@ class _Build:
         return UserError(f"{self.api.product} {what}: {said.rstrip('.')}.", hint)
 
 
-# ---------------------------------------------------------------- callbacks, derived from the classes of the TensorRT that is loaded
+# ---------------- callbacks, derived from the classes of the TensorRT that is loaded
 
 
 def make_logger(api: Api, echo: bool = False) -> Any:

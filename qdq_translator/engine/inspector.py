@@ -194,7 +194,7 @@ def check_engine(
 def _attribute(
     graph: _Graph, layers: Sequence[EngineLayer]
 ) -> tuple[dict[int, EngineLayer], dict[str, list[ExtraLayer]]]:
-    """Plan position -> the engine layer that computes it, and by kind the layers that TensorRT put in or left standing."""
+    """Plan position -> the engine layer that computes it, and by kind the layers that TensorRT added or left."""
     found: dict[int, EngineLayer] = {}
     extras: dict[str, list[ExtraLayer]] = {"reformats": [], "quantizers": [], "unfused_qdq": []}
     for layer in layers:
@@ -357,7 +357,7 @@ def _high_edges(graph: _Graph, region: Region) -> set[int]:
     }
 
 
-# ---------------------------------------------------------------- beside the plan, layer by layer
+# ---------------- beside the plan, layer by layer
 
 
 def engine_truth(check: EngineCheck, times: Mapping[str, float]) -> engine_rows.Engine:

@@ -137,7 +137,7 @@ def fused_names(text: str, known: Mapping[str, Any]) -> list[str]:
 
 
 def _pieces(text: str, separator: str, known: Mapping[str, Any], nested: str) -> list[str]:
-    """The text between separators, except those inside of known names, and of parentheses in what begins with `nested`."""
+    """The text between separators, except those inside known names and inside parentheses after `nested`."""
     ends = [*(match.span() for match in re.finditer(separator, text)), (len(text), len(text))]
     found, start, index = [], 0, 0
     while index < len(ends):

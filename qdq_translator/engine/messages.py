@@ -1,7 +1,7 @@
 """Lines of build logs and their meaning: a table (`messages.json`), each row with cause, remedy and public source.
 
-A row has one or more patterns, in which upper and lower case are the same. The first row that matches wins, so special cases
-precede general ones; in a whole log errors precede warnings (`BuildLog.ranked`). Nothing here imports TensorRT.
+A row has one or more patterns, in which upper and lower case are the same. The first row that matches wins, so special
+cases precede general ones; in a whole log errors precede warnings (`BuildLog.ranked`). Nothing here imports TensorRT.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ MINOR = ("note", "consequence")
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """A row. `kind`: fallback, scale, cache, build, format, memory, engine, parser, board, general (an error code alone),
-    note (harmless) or consequence (of an earlier line). `status`: maintainer, documented, measured, user report or inferred."""
+    """A row. `kind`: fallback, scale, cache, build, format, memory, engine, parser, board, general (an error code
+    alone), note (harmless) or consequence (of an earlier line). `status`: maintainer, documented, measured, user report
+    or inferred."""
 
     id: str
     kind: str
@@ -74,7 +75,7 @@ def messages() -> tuple[Message, ...]:
 
 
 def _literals(parsed: Any) -> frozenset[str]:
-    """Texts, one of which is in every match (lower case): the ones whose shortest is longest. Empty if there are none."""
+    """Texts, one of which is in every match (lower case); their shortest is as long as possible. May be empty."""
     found, run = [], ""
     for name, value in [*parsed, ("", None)]:
         if str(name) == "LITERAL":
@@ -103,7 +104,7 @@ def _index() -> dict[str, list[tuple[str, int]]]:
 
 
 def plain(line: str) -> str:
-    """The line without colors, time stamp and severity, 2000 characters at most; one blank for several, plain quotes."""
+    """The line without colors, time stamp and severity, at most 2000 characters; single blanks, plain quotes."""
     line = " ".join(line[:_LONGEST].translate(_QUOTES).split())
     return _PREFIX.sub("", _COLOR.sub("", line) if "\x1b" in line else line).strip()
 
@@ -133,7 +134,9 @@ def recognize(line: str) -> Optional[Found]:
 
 @dataclass
 class Occurrences:
-    """How often a message occurred, whether as an error, and the layers or tensors that it named, once each and in order."""
+    """How often a message occurred, whether as an error, and the layers or tensors that it named, once each and in
+    order.
+    """
 
     message: Message
     first: str
@@ -163,7 +166,7 @@ class BuildLog:
         return _CACHE_REJECTED in self.found
 
     def ranked(self) -> list[Occurrences]:
-        """The known messages, the most likely cause first: errors before warnings, error codes and consequences last."""
+        """The known messages, most likely cause first: errors before warnings, codes and consequences last."""
 
         def rank(entry: Occurrences) -> tuple[bool, bool, bool]:
             kind = entry.message.kind
@@ -217,7 +220,9 @@ def parse_log(lines: Iterable[str]) -> BuildLog:
 
 
 def read_log(path: Path) -> BuildLog:
-    """The same for a file of any size, '-': standard input. Raises UserError if it cannot be read or is from another program."""
+    """The same for a file of any size, '-': standard input. Raises UserError if it cannot be read or is from another
+    program.
+    """
     log = parse_log(_lines(path))
     if not log.is_known_program:
         raise UserError(

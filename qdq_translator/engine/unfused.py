@@ -6,7 +6,7 @@
 | a pair between a product and the Relu, Clip or bias behind it | behind the last of them |
 | a layer with one input from a DQ and another one without | on that input too |
 | two pairs in a row | one of them, unless the network needs both ranges |
-| a pair on one reader of a tensor, and not on the others | on all of them, so that the layer that makes it writes INT8 |
+| a pair on one reader of a tensor, and not on the others | on all, so that its layer writes INT8 |
 | a pair behind a layer that reads no pair | on what that layer reads too |
 | a pair at a graph input or output | none, with INT8 inputs and outputs (`explicit --io_types int8`) |
 

@@ -28,8 +28,8 @@ PRODUCER_NAME = "qdq-translator"
 
 
 class Node:
-    """One ONNX node. `inputs` may hold '' for an omitted optional input. Edit inputs and outputs through the graph, attributes
-    through `set` and `unset`."""
+    """One ONNX node. `inputs` may hold '' for an omitted optional input. Edit inputs and outputs through the graph,
+    attributes through `set` and `unset`."""
 
     def __init__(
         self,
@@ -227,7 +227,9 @@ class Graph:
         return self.to_model(initializers=()), dict(self.initializers)
 
     def to_model(self, initializers: Optional[Iterable[Initializer]] = None) -> onnx.ModelProto:
-        """A new ModelProto with copies of everything. `initializers`: used in place of the graph's own, to save their copies."""
+        """A new ModelProto with copies of everything. `initializers`: used in place of the graph's own, to save their
+        copies.
+        """
         model = onnx.ModelProto(ir_version=self.ir_version, producer_name=PRODUCER_NAME)
         used = {n.domain for n in self.nodes} | {""}
         for domain, version in self.opsets.items():
@@ -337,7 +339,9 @@ class Graph:
             self._consumers.get(name, {}).pop(id(node), None)
 
     def insert_after(self, node: Node, anchor: Optional[Node]) -> Node:
-        """Places `node` right behind `anchor`; None: first of all. Raises ModelError if one of its outputs has a producer."""
+        """Places `node` right behind `anchor`; None: first of all. Raises ModelError if one of its outputs has a
+        producer.
+        """
         self.version += 1
         for name in filter(None, node.outputs):
             if name in self.producer or name in self.inputs or name in self.initializers:
@@ -416,7 +420,9 @@ class Graph:
             self._taken.add(new)
 
     def before_output(self, name: str, suffix: str = "float") -> str:
-        """Graph output `name` loses its producer, which makes another tensor; returns that one's name. Readers of `name` read it."""
+        """Graph output `name` loses its producer, which makes another tensor; returns that one's name. Readers of
+        `name` read it.
+        """
         source = self.unique_name(f"{name}_{suffix}")
         self.rename_output(self.producer[name], name, source)
         return source
@@ -465,7 +471,7 @@ class Graph:
         return name in self.inputs or name in self.outputs
 
     def unique_name(self, wanted: str) -> str:
-        """`wanted`, or `wanted_1`, `wanted_2` ...: free as a tensor and as a node name. Stable and amortised constant."""
+        """`wanted`, or `wanted_1`, `wanted_2` ...: free as a tensor and as a node name. Stable, amortised constant."""
         if self._taken is None:
             self._taken = set(self.initializers)
             self._taken.update(self.inputs, self.outputs, self.producer, [node.name for node in self.nodes])
@@ -478,7 +484,7 @@ class Graph:
         return name
 
     def node_name(self, wanted: str) -> str:
-        """A `unique_name` that a layer may have: new nodes are born with names that every file can express (rule F6)."""
+        """A `unique_name` that a layer may have: every file can express the names of new nodes (rule F6)."""
         return self.unique_name(legal_name(wanted))
 
     def body_names(self) -> set[str]:
@@ -511,8 +517,8 @@ class Graph:
         return float(values.reshape(-1)[0]) if values is not None and values.size == 1 else None
 
     def add_initializer(self, name: str, values: np.ndarray) -> str:
-        """Adds or replaces an initializer; the array must not change afterwards. Replacing does not touch arrays that were
-        handed out."""
+        """Adds or replaces an initializer; the array must not change afterwards. Replacing does not touch arrays that
+        were handed out."""
         return self.set_initializer(name, weight_of(name, values))
 
     def constant(self, wanted: str, values: Any) -> str:
@@ -615,7 +621,10 @@ def _check_functions(model: onnx.ModelProto) -> None:
     total = sum(map(size, written))
     if total > limit:
         raise ModelError(
-            f"The local functions of this model would become more than {limit:,} nodes, the limit for a file of its size.",
+            (
+                f"The local functions of this model would become more than {limit:,} nodes, the limit for a "
+                "file of its size."
+            ),
             _NO_FUNCTIONS,
         )
 
@@ -706,8 +715,8 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 def finish_order(starts: Iterable[Item], following: Callable[[Item], Iterable[Item]]) -> list[Item]:
-    """Depth-first, in the order in which items are left: each after all that `following` leads to. Read backwards, the first of
-    every component that nothing else leads to comes before all that follows from it."""
+    """Depth-first, in the order in which items are left: each after all that `following` leads to. Read backwards, the
+    first of every component that nothing else leads to comes before all that follows from it."""
     seen: set[Item] = set()
     order: list[Item] = []
     for start in starts:
@@ -725,7 +734,7 @@ def finish_order(starts: Iterable[Item], following: Callable[[Item], Iterable[It
     return order
 
 
-# ---------------------------------------------------------------- the bodies of If, Loop and Scan, however deeply they are nested
+# ---------------- the bodies of If, Loop and Scan, however deeply they are nested
 
 
 def bodies(attributes: Iterable[AttributeProto]) -> Iterator[GraphProto]:

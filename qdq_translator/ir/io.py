@@ -25,7 +25,8 @@ _ALIGNMENT = 4096
 _SMALL = 1024
 """Initializers below this many bytes stay inside the model file."""
 _SHARED = 4
-"""How often a file of external data may be read in all: a few tensors may share their data, a thousand would be a trap."""
+"""How often a file of external data may be read in all: a few tensors may share their data, a thousand would be a trap.
+"""
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,8 @@ def _parse(path: Path, data: bytes) -> onnx.ModelProto:
 
 
 def with_own_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, Weight]]:
-    """The model with empty tensors in the place of large initializers, and those by name. `model` must not be used afterwards.
+    """The model with empty tensors in the place of large initializers, and those by name. `model` must not be used
+    afterwards.
 
     A protobuf message is freed as a whole: separated, a replaced weight is freed at once.
     """
@@ -296,7 +298,7 @@ def write_graph(
 
 
 def _heads(tensors: Iterable[Initializer]) -> tuple[list[bytes], int]:
-    """Tensors as fields of a graph, of a weight all but its values, which are to follow; and their length with these."""
+    """Tensors as fields of a graph, weights without their values, which follow; and the length with these."""
     heads, length = [], 0
     for tensor in tensors:
         if isinstance(tensor, Weight):

@@ -18,7 +18,7 @@ Size = TypeVar("Size")
 Found = TypeVar("Found")
 LookUp = Callable[[str], Optional[np.ndarray]]
 
-# ---------------------------------------------------------------- named sets
+# ---------------- named sets
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 DENSE = ("Gemm", "MatMul")
@@ -46,7 +46,7 @@ LAYER_NORMS = ("LayerNormalization", "RMSNormalization")
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 _LAST_NUMBERS = tuple(float(np.finfo(kind).max) for kind in (np.float16, np.float32, np.float64))
 
-# ---------------------------------------------------------------- parameters
+# ---------------- parameters
 
 
 def parameter(node: Node, key: str, index: int, constant: LookUp) -> Optional[np.ndarray]:
@@ -240,7 +240,9 @@ def is_exact_gelu(node: Node) -> bool:
 
 
 def scale_layer(node: Node, array: Callable[[str], Optional[np.ndarray]]) -> Optional[tuple[np.ndarray, np.ndarray]]:
-    """(factors, shifts), float (C,), of a BatchNormalization with mean 0, variance 1 and epsilon 0; None for anything else."""
+    """(factors, shifts), float (C,), of a BatchNormalization with mean 0, variance 1 and epsilon 0; None for anything
+    else.
+    """
     if not node.is_op("BatchNormalization") or epsilon(node) != 0:
         return None
     factors, shifts, means, variances = (array(name) for name in node.inputs[1:5])
@@ -256,7 +258,9 @@ def permutation(node: Node) -> Optional[list[int]]:
 
 
 def reshaped(node: Node, sizes: Sequence[Size], wanted: Iterable[int]) -> list[Union[Size, int]]:
-    """The target sizes of a Reshape to `wanted` for a tensor of `sizes`; -1 stays. Raises IndexError if they do not fit."""
+    """The target sizes of a Reshape to `wanted` for a tensor of `sizes`; -1 stays. Raises IndexError if they do not
+    fit.
+    """
     if node.get("allowzero", 0):
         return list(wanted)
     return [sizes[i] if d == 0 else d for i, d in enumerate(wanted)]
@@ -277,8 +281,8 @@ def in_training(node: Node, constant: LookUp) -> bool:
 
 @dataclass(frozen=True)
 class Window:
-    """How a convolution or pooling moves over its spatial axes, one element an axis. pads: as written, all begins, then all
-    ends; automatic: the `auto_pad` that holds in their stead, or ''. rounds_up: `ceil_mode`."""
+    """How a convolution or pooling moves over its spatial axes, one element an axis. pads: as written, all begins, then
+    all ends; automatic: the `auto_pad` that holds in their stead, or ''. rounds_up: `ceil_mode`."""
 
     kernel: list[int]
     strides: list[int]
@@ -329,7 +333,7 @@ def summed_size(node: Node, first: Sequence[int]) -> int:
     return first[0 if transposed(node, 0) else -1]
 
 
-# ---------------------------------------------------------------- weights
+# ---------------- weights
 
 WEIGHT_INPUTS = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
 """Inputs whose constants TensorRT quantizes per output channel (fact 5.2)."""
@@ -403,7 +407,7 @@ def has_one_scale(node: Node, index: int, rank: int, data_rank: Optional[int]) -
     return index == 0 or rank != 2 or (node.op_type == "MatMul" and data_rank != 2)
 
 
-# ---------------------------------------------------------------- signs
+# ---------------- signs
 
 _NON_NEGATIVE = (
     *("Relu", "Sigmoid", "Softmax", "Abs", "Exp", "Sqrt", "HardSigmoid", "Softplus"),
@@ -454,7 +458,7 @@ def is_non_negative(graph: Graph, name: str) -> bool:
     return True
 
 
-# ---------------------------------------------------------------- sets
+# ---------------- sets
 
 
 class Unions(Generic[Item]):

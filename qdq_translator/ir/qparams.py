@@ -97,8 +97,8 @@ def row_blocks(shape: Sequence[int]) -> Iterator[slice]:
 def in_blocks(
     compute: Callable[..., np.ndarray], dtype: Union[str, np.dtype], values: np.ndarray, *parameters: np.ndarray
 ) -> np.ndarray:
-    """`compute(values, *parameters)`, element by element and of type `dtype`, a block of rows at a time. `parameters` broadcast
-    over `values`, with as many axes or none."""
+    """`compute(values, *parameters)`, element by element and of type `dtype`, a block of rows at a time. `parameters`
+    broadcast over `values`, with as many axes or none."""
     if values.size <= _AT_ONCE:
         return compute(values, *parameters)
     made, rows = np.empty(values.shape, dtype), len(values)
@@ -153,8 +153,8 @@ def tensorrt_weight_codes(weight: np.ndarray, channel_axes: tuple[int, ...]) -> 
     """Quantized values and scales that TensorRT's implicit mode computes from float weights: per output channel
     `scale = max|w| / 127`, round, range [-127, 127] (fact 5.1, 5.2). All-zero channels get scale 0 and values 0.
 
-    `channel_axes`: the axes that tell output channels apart. Returns quantized values (int8, shape of weight) and scales
-    (float32, shape of weight with 1 on every other axis).
+    `channel_axes`: the axes that tell output channels apart. Returns quantized values (int8, shape of weight) and
+    scales (float32, shape of weight with 1 on every other axis).
     """
     others = tuple(a for a in range(weight.ndim) if a not in channel_axes)
     weight = weight.astype(np.float32, copy=False)

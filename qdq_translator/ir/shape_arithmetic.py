@@ -49,9 +49,9 @@ def shown_domain(node: Node) -> str:
 def complete_shapes(
     graph: Graph, values: dict[str, ValueInfoProto], declared: Mapping[str, ValueInfoProto]
 ) -> dict[str, np.ndarray]:
-    """Fills unknown sizes of node outputs into `values`, tensor name -> known sizes. `declared`: shapes in the file, for
-    sizes that do not follow from the inputs. Returns every node output of integers or booleans that follow from known
-    shapes: arrays of Python integers."""
+    """Fills unknown sizes of node outputs into `values`, tensor name -> known sizes. `declared`: shapes in the file,
+    for sizes that do not follow from the inputs. Returns every node output of integers or booleans that follow from
+    known shapes: arrays of Python integers."""
     completion = _Completion(graph, values, declared)
     completion.run()
     return {name: array for name, array in completion.known.items() if _is_known(array)}
@@ -199,7 +199,7 @@ class _Completion:
                 dim.dim_value = size
 
 
-# ---------------------------------------------------------------- integer operators
+# ---------------- integer operators
 
 
 def _is_known(values: Array) -> bool:

@@ -1,7 +1,7 @@
 """Element types and shapes of every tensor, by ONNX's own shape inference from the graph's inputs.
 
-The file's own declarations (value_info, shapes of graph outputs) are used only if inference knows less, because they may
-contradict the network.
+The file's own declarations (value_info, shapes of graph outputs) are used only if inference knows less, because they
+may contradict the network.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _add_nodes(graph: Graph, model: onnx.ModelProto) -> set[str]:
 
 
 def open_sizes(graph: Graph, sizes: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
-    """Without those of inputs that are static: rule D16 may have changed their dimensions since the sizes were given."""
+    """Without those of static inputs: rule D16 may have changed their dimensions since the sizes were given."""
     dims = {name: value.type.tensor_type.shape.dim for name, value in graph.inputs.items()}
     return {
         n: given for n, given in sizes.items() if n not in dims or not all(d.HasField("dim_value") for d in dims[n])

@@ -62,8 +62,9 @@ _EXPORTED_WITHOUT = ("Resize",)
 
 
 class _Operator(NamedTuple):
-    """What ONNX says of an operator in an opset. Exporters mix versions, so outputs, types of attributes, and inputs in an opset that
-    lacks it are those of any version. inputs: least and most; needed: those that may not be left out; types: by attribute."""
+    """What ONNX says of an operator in an opset. Exporters mix versions, so outputs, types of attributes, and inputs in
+    an opset that lacks it are those of any version. inputs: least and most; needed: those that may not be left out;
+    types: by attribute."""
 
     inputs: Tuple[float, float]
     needed: Tuple[int, ...]

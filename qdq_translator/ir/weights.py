@@ -1,7 +1,7 @@
 """Initializers whose values are not part of ONNX messages: in an array, or computed on each access.
 
-A message holds a copy of all its bytes until it is freed as a whole. A `Weight` is a name, a type and a shape, and its values
-are read, used and let go one tensor at a time.
+A message holds a copy of all its bytes until it is freed as a whole. A `Weight` is a name, a type and a shape, and its
+values are read, used and let go one tensor at a time.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _TYPES = {dtype: kind for kind, dtype in ELEMENTS.items()}
 
 
 class Weight:
-    """An initializer, with the fields of a TensorProto that passes ask for. `values`: an array, which must not be written to
-    from now on, or a function that makes it on every access."""
+    """An initializer, with the fields of a TensorProto that passes ask for. `values`: an array, which must not be
+    written to from now on, or a function that makes it on every access."""
 
     __slots__ = ("_checksum", "data_type", "dims", "name", "values")
 
@@ -75,8 +75,8 @@ class Weight:
         return math.prod(self.dims) * self.dtype.itemsize
 
     def remade(self, name: str, change: Change, dims: Optional[Sequence[int]] = None) -> Weight:
-        """The result of `change`, of the same type; computed on demand if these values are. dims: its shape; None if `change`
-        only moves values."""
+        """The result of `change`, of the same type; computed on demand if these values are. dims: its shape; None if
+        `change` only moves values."""
         if not callable(self.values):
             made = np.asarray(change(self.values), order="C")
             return Weight(name, self.data_type, made.shape, made)

@@ -1,6 +1,8 @@
-"""Input and output buffers of a DLA loadable: layout in memory, values to and from them, `NAME_io.json` and a C++ header.
+"""Input and output buffers of a DLA loadable: layout in memory, values to and from them, `NAME_io.json` and a C++
+header.
 
-Layouts are those of NvInfer.h's `TensorFormat` on Orin, for a tensor (N, C, H, W) and elements of 1 (int8) or 2 bytes (fp16):
+Layouts are those of NvInfer.h's `TensorFormat` on Orin, for a tensor (N, C, H, W) and elements of 1 (int8) or 2 bytes
+(fp16):
 
     dla_linear  [N][C][H][W], each row of W filled up to 64 bytes
     dla_hwc4    [N][H][W][C'], C' = 1 for one channel, 4 for three or four; each row filled up to 64 bytes
@@ -27,8 +29,8 @@ FORMATS = ("dla_linear", "dla_hwc4", *VECTORS)
 
 @dataclass(frozen=True)
 class Buffer:
-    """One network input or output. shape: (N, C, H, W); scale: of its int8 values, None if fp16 needs none. role: 'input' or
-    'output'; given: the shape that the network has."""
+    """One network input or output. shape: (N, C, H, W); scale: of its int8 values, None if fp16 needs none. role:
+    'input' or 'output'; given: the shape that the network has."""
 
     name: str
     shape: tuple[int, int, int, int]
@@ -141,8 +143,8 @@ def as_json(name: str, ends: Sequence[Buffer]) -> str:
 
 
 def cpp_header(name: str, ends: Sequence[Buffer], mean: Sequence[float] = (0.0,), std: Sequence[float] = (1.0,)) -> str:
-    """`NAME_io.h`, C++17: for each tensor a namespace with sizes, strides, `offset(n, c, h, w)`, the scale, and for INT8 inputs the
-    256 quantized values of 8-bit pixels, (pixel / 255 - mean) / std, of each channel."""
+    """`NAME_io.h`, C++17: for each tensor a namespace with sizes, strides, `offset(n, c, h, w)`, the scale, and for
+    INT8 inputs the 256 quantized values of 8-bit pixels, (pixel / 255 - mean) / std, of each channel."""
     parts = [_HEADER.format(name=name)]
     parts += [_tensor(end, mean, std) for end in ends]
     return "\n".join([*parts, f"}}  // namespace {_identifier(name)}_io", ""]).replace(

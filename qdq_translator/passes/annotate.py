@@ -58,7 +58,8 @@ def has_place(graph: Graph, diagnostics: Diagnostics) -> bool:
         diagnostics.info(
             "A1",
             f"The model is of IR version {graph.ir_version}, and nodes and tensors have metadata from version "
-            f"{FIRST_IR_VERSION} on: the annotated model is written as a file of its own, of IR version {FIRST_IR_VERSION}.",
+            f"{FIRST_IR_VERSION} on: the annotated model is written as a file of its own, of IR version "
+            f"{FIRST_IR_VERSION}.",
             hint="Open NAME_annotated.onnx in Netron; give NAME_noqdq.onnx to TensorRT.",
         )
         return False

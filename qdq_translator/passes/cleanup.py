@@ -114,7 +114,8 @@ def remove_wrong_shapes(graph: Graph, types: TensorTypes, diagnostics: Diagnosti
         first, (declared, inferred) = next(iter(wrong.items()))
         diagnostics.warning(
             "F3",
-            f"The file declares the shape {list(declared)} for tensor '{first}', but its network computes {list(inferred)}"
+            f"The file declares the shape {list(declared)} for tensor '{first}', but its network computes "
+            f"{list(inferred)}"
             f"{others(wrong, ' ({} more like it)')}; the declared shape is ignored.",
             tensor=first,
             hint="Export the model again: other tools may rely on the wrong shapes.",

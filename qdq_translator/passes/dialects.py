@@ -1,5 +1,5 @@
-"""Rules Q13 and Q14: other quantized forms, and scales in a file, become Q/DQ pairs before any other pass sees the network;
-scales that came with a float model are observed (rule Q1)."""
+"""Rules Q13 and Q14: other quantized forms, and scales in a file, become Q/DQ pairs before any other pass sees the
+network; scales that came with a float model are observed (rule Q1)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def convert_dialects(network: Network, sidecar: Optional[str]) -> None:
     if converted.rejected:
         raise refusal(converted.rejected)
     for name, count in converted.dialects.items():
-        what = f"{name}: {counted(count, 'operator')} converted into QuantizeLinear/DequantizeLinear form before the translation."
+        what = (
+            f"{name}: {counted(count, 'operator')} converted into QuantizeLinear/DequantizeLinear form before the "
+            "translation."
+        )
         network.diagnostics.info("Q13", what, data={"dialect": name, "operators": count})
     if converted.dialects:
         remove_dead_nodes(network.graph)
@@ -31,11 +34,13 @@ def convert_dialects(network: Network, sidecar: Optional[str]) -> None:
         apply_scales(network.graph, sidecar, network.diagnostics)
 
 
-# ---------------------------------------------------------------- given scales
+# ---------------- given scales
 
 
 def observe_scales(network: Network, scales: Mapping[str, float], source: str = "calibration cache") -> None:
-    """scales: tensor -> scale, of `source`. Raises UserError for a cache of another network, and for scales of 0, infinity or NaN."""
+    """scales: tensor -> scale, of `source`. Raises UserError for a cache of another network, and for scales of 0,
+    infinity or NaN.
+    """
     graph, types = network.graph, network.types
     tensors = {name for name in graph.tensors() if types.is_float(name) and not graph.is_constant(name)}
     check_names(scales, graph, f"the {source}")
@@ -46,7 +51,10 @@ def observe_scales(network: Network, scales: Mapping[str, float], source: str = 
     if bad:
         raise UserError(
             f"The {source} has the scale {scales[bad[0]]:g} for tensor '{bad[0]}'{others(bad)}.",
-            "A scale is a positive normal number: calibrate again, or remove these lines and let the rules give a scale.",
+            (
+                "A scale is a positive normal number: calibrate again, or remove these lines and let the "
+                "rules give a scale."
+            ),
         )
     for name in found:
         if not is_unary_marker(graph, name, scales[name]):

@@ -117,8 +117,8 @@ class Editor:
         return self.remade(old, old if alone else self.tensor(wanted or f"{old}_{node.name}"), change, factor)
 
     def remade(self, old: str, new: str, change: Callable[[np.ndarray], np.ndarray], factor: float = 1.0) -> str:
-        """Initializer `new` (which may be `old`) with the values of `old`, changed, and its trained codes likewise. `change`
-        may be called later, and several times."""
+        """Initializer `new` (which may be `old`) with the values of `old`, changed, and its trained codes likewise.
+        `change` may be called later, and several times."""
         given = self.graph.initializers.get(old)
         weight: Optional[Weight] = given if isinstance(given, Weight) else None
         if weight is None:
@@ -243,7 +243,9 @@ class Row:
         self.rule = rule
 
     def derive(self, layers: Sequence[Node], source: str, *more: Any, **named: Any) -> None:
-        """Of a row that was put: each layer's output gets a scale as soon as `source` and the output of the node have one."""
+        """Of a row that was put: each layer's output gets a scale as soon as `source` and the output of the node have
+        one.
+        """
         for layer in layers:
             self.editor.derive(self.rule, layer.outputs[0], source, layer, *more, needs=self.node.outputs[:1], **named)
 

@@ -26,7 +26,7 @@ from qdq_translator.scales.table import ScaleTable
 
 
 def fold_batchnorm(network: Network) -> None:
-    """Folds every BatchNormalization that rule F1 allows. The codes of a weight that was copied hold for the copy too."""
+    """Folds every BatchNormalization that rule F1 allows. The codes of a copied weight hold for the copy too."""
     graph = network.graph
     for norm in graph.of("BatchNormalization"):
         first = graph.producer.get(norm.inputs[0])
@@ -97,7 +97,7 @@ def _fold(network: Network, first: Node, norm: Node, does: _Affine) -> None:
         network.trained[new] = network.trained[old]
 
 
-# ---------------------------------------------------------------- Pad
+# ---------------- Pad
 
 """Rule F2: constant `Pad` goes into the node behind it, only where the result is equal for every input.
 

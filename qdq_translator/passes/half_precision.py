@@ -171,7 +171,10 @@ def _report(network: Network, done: _Done, borders: list[_Border]) -> None:
     kinds = sorted({*done.constants, *(border.kind for border in borders)}) or ["another float type"]
     message = f"The network has {' and '.join(kinds)} in it and became float32"
     if "float64" in done.constants:
-        message += f"; constants in float64 were rounded as TensorRT's parser rounds them (at most {done.error:.2g} of their value)"
+        message += (
+            "; constants in float64 were rounded as TensorRT's parser rounds them (at most "
+            f"{done.error:.2g} of their value)"
+        )
     if borders:
         message += "; " + ", and ".join(f"a Cast stays because {border.why}" for border in borders)
     doubles = [border.tensor for border in borders if border.kind == "float64"]

@@ -47,7 +47,8 @@ def name_nodes(graph: Graph, diagnostics: Diagnostics) -> None:
         renamed = {new: old for new, old in changed.items() if old}
         diagnostics.info(
             "F6",
-            f"{counted(len(changed), 'node')} were renamed ({unnamed} had none, {len(renamed)} were not unique or contained , ' * or "
+            f"{counted(len(changed), 'node')} were renamed ({unnamed} had none, {len(renamed)} were not unique or "
+            "contained , ' * or "
             "control characters).",
             data={RENAMED_NODES: changed},
         )
@@ -59,7 +60,10 @@ def clean_tensor_names(graph: Graph) -> None:
     for name in [name for name in names if "\n" in name or "\r" in name]:
         if graph.is_graph_tensor(name):
             raise UnsupportedQuantizer(
-                f"The graph input or output {name!r} has a line break in its name, which a calibration cache cannot contain.",
+                (
+                    f"The graph input or output {name!r} has a line break in its name, which a calibration "
+                    "cache cannot contain."
+                ),
                 "Rename it before the export.",
             )
         clean = graph.unique_name(re.sub(r"[\r\n]+", "_", name))
@@ -104,7 +108,10 @@ def avoid_automatic_names(network: Network) -> None:
         network.rename_node(node, graph.node_name(_apart(old, "node")))
         diagnostics.info(
             "F6",
-            f"Node '{old}' is now '{node.name}': TensorRT's parser would generate the tensor name '{automatic}', which exists."
+            (
+                f"Node '{old}' is now '{node.name}': TensorRT's parser would generate the tensor name "
+                f"'{automatic}', which exists."
+            )
             if not old.startswith(PARSER_PREFIX)
             else f"Node '{old}' is now '{node.name}': TensorRT's parser uses that name for its own layers.",
             node=node.name,

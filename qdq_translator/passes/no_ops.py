@@ -47,14 +47,21 @@ def remove_no_ops(network: Network, reach: Optional[Mapping[str, float]] = None)
         kept = {old: new for old, new in followed(tensors).items() if network.types.is_float(old)}
         network.diagnostics.info(
             RULE,
-            f"{len(nodes)} node{'s' if len(nodes) > 1 else ''} without effect {'were' if len(nodes) > 1 else 'was'} removed: {counted}.",
+            (
+                f"{len(nodes)} node{'s' if len(nodes) > 1 else ''} without effect "
+                f"{'were' if len(nodes) > 1 else 'was'} "
+                f"removed: {counted}."
+            ),
             data={"operators": dict(counts), "nodes": {n.name: [] for n in nodes}, "tensors": kept},
         )
     idle_clips = [node.name for node in nodes if node.is_op("Clip") and node.inputs[0] in reach]
     if idle_clips:
         network.diagnostics.info(
             "F12",
-            f"Clip '{idle_clips[0]}'{others(idle_clips)} is removed: the calibration data reach at most half of its bounds.",
+            (
+                f"Clip '{idle_clips[0]}'{others(idle_clips)} is removed: the calibration data reach at most "
+                "half of its bounds."
+            ),
             node=idle_clips[0],
             data={"nodes": idle_clips},
         )
@@ -97,7 +104,7 @@ def kept_input(graph: Graph, node: Node) -> int:
     return 1 if node.is_op("Mul", "Add") and graph.is_constant(node.inputs[0]) else 0
 
 
-# ---------------------------------------------------------------- conditions
+# ---------------- conditions
 
 
 def _same_type(network: Network, node: Node) -> bool:

@@ -64,7 +64,8 @@ def _import() -> tuple[Any, Any]:
         import onnxoptimizer
     except ImportError as error:
         raise MissingDependency(
-            "--graph_optimizer onnxoptimizer needs the package onnxoptimizer 0.3.2, which has wheels for Python 3.9 and "
+            "--graph_optimizer onnxoptimizer needs the package onnxoptimizer 0.3.2, which has wheels for "
+            "Python 3.9 and "
             "below on x86-64 Linux only.",
             "Use --graph_optimizer native (the default), which gives equal results.",
         ) from error

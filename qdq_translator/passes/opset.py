@@ -93,7 +93,8 @@ def lower_opset(graph: Graph, types: TensorTypes) -> list[str]:
                 graph.set_inputs(changed, inputs)
                 changed.attributes = attributes
             raise UserError(
-                f"Node {node.label} ({node.op_type}) of opset {graph.opset()} has no exact form in opset {TENSORRT_8_OPSET}, the "
+                f"Node {node.label} ({node.op_type}) of opset {graph.opset()} has no exact form in opset "
+                f"{TENSORRT_8_OPSET}, the "
                 f"highest that TensorRT 8.x reads ({problem}).",
                 f"Export with opset {TENSORRT_8_OPSET} or below, or choose a TensorRT 10 platform.",
             )
@@ -179,7 +180,7 @@ _REWRITES: dict[str, Callable[[Graph, TensorTypes, Node], bool]] = {
 }
 
 
-# ---------------------------------------------------------------- kernel shape
+# ---------------- kernel shape
 
 
 def complete_convolutions(network: Network) -> None:
@@ -190,7 +191,8 @@ def complete_convolutions(network: Network) -> None:
         if weight is None:
             network.diagnostics.warning(
                 "F6",
-                f"The weight of {node.op_type} {node.label} is computed at run time; TensorRT's parser needs an initializer "
+                f"The weight of {node.op_type} {node.label} is computed at run time; TensorRT's parser needs an "
+                "initializer "
                 "for an INT8 convolution.",
                 node=node.name,
                 tensor=node.input(1),
@@ -201,7 +203,7 @@ def complete_convolutions(network: Network) -> None:
             node.set("kernel_shape", list(shape[2:]))
 
 
-# ---------------------------------------------------------------- operators
+# ---------------- operators
 
 
 def check_operators(network: Network, settings: Settings) -> None:
@@ -221,15 +223,16 @@ def check_operators(network: Network, settings: Settings) -> None:
     network.diagnostics.warning("F6", what + more, node=node.name, hint=hint)
 
 
-# ---------------------------------------------------------------- windows
+# ---------------- windows
 
 
 def settle_windows(network: Network) -> None:
     """Rule F11: a MaxPool with `ceil_mode` has as many windows for TensorRT as for ONNX.
 
-    ONNX ignores a window that would begin behind the input (opset 22 states it, ONNX Runtime always did); TensorRT's rounding up
-    counts it, and so does ONNX's shape inference before opset 22. Such a MaxPool gets `ceil_mode` 0 and the padding at the end
-    that gives ONNX's number of windows for every size of the input; a maximum ignores padding. Not: `auto_pad`; dilations.
+    ONNX ignores a window that would begin behind the input (opset 22 states it, ONNX Runtime always did); TensorRT's
+    rounding up counts it, and so does ONNX's shape inference before opset 22. Such a MaxPool gets `ceil_mode` 0 and the
+    padding at the end that gives ONNX's number of windows for every size of the input; a maximum ignores padding. Not:
+    `auto_pad`; dilations.
     """
     changed = []
     for node in network.graph.of("MaxPool"):
@@ -243,14 +246,16 @@ def settle_windows(network: Network) -> None:
         network.changed()
         network.diagnostics.info(
             "F11",
-            f"TensorRT would count windows of '{changed[0]}' that begin behind its input; its ceil_mode became padding.",
+            f"TensorRT would count windows of '{changed[0]}' that begin behind its input; ceil_mode became padding.",
             node=changed[0],
             data={"nodes": changed},
         )
 
 
 def _ends(node: Node, sizes: Sequence[Dim]) -> Optional[list[int]]:
-    """The padding at the end of each axis; None if no size that an axis may have gives the two different numbers of windows."""
+    """The padding at the end of each axis; None if no size that an axis may have gives the two different numbers of
+    windows.
+    """
     window = operators.window(node)
     if window is None or not window.rounds_up or window.automatic or window.dilated:
         return None

@@ -50,8 +50,8 @@ class BrokenPass(AssertionError):
 
 @dataclass(frozen=True)
 class Pass:
-    """rules: those of docs/rules.md that it carries out. ensures: holds from here to the end of the pipeline. keeps: leaves the network
-    as a parser reads it, so that it runs with `--keep_model` too."""
+    """rules: those of docs/rules.md that it carries out. ensures: holds from here to the end of the pipeline. keeps:
+    leaves the network as a parser reads it, so that it runs with `--keep_model` too."""
 
     name: str
     rules: tuple[str, ...]
@@ -61,7 +61,7 @@ class Pass:
     keeps: bool = False
 
 
-# ---------------------------------------------------------------- conditions
+# ---------------- conditions
 
 
 def nothing_refers_to_names(network: Network, settings: Settings) -> str:
@@ -135,7 +135,7 @@ def mentions_exist(network: Network, settings: Settings) -> str:
     return f"node '{missing[0]}' is named and does not exist" if missing else ""
 
 
-# ---------------------------------------------------------------- the order
+# ---------------- the order
 
 
 def _clean_tensor_names(network: Network, settings: Settings) -> None:

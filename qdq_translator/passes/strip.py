@@ -71,7 +71,11 @@ def strip(network: Network, settings: Settings) -> None:
         if graph.producer.get(node.outputs[0]) is node:
             diagnostics.info(
                 "Q9",
-                f"The quantizer {quantizer} also clamped tensor '{node.inputs[0]}'; the clamp stays as {node.op_type} '{node.name}'.",
+                (
+                    f"The quantizer {quantizer} also clamped tensor '{node.inputs[0]}'; the clamp stays as "
+                    f"{node.op_type} "
+                    f"'{node.name}'."
+                ),
                 node=node.name,
                 tensor=node.outputs[0],
             )
@@ -120,7 +124,8 @@ def _report_series(series: list[steps.Link], stripper: Stripper, diagnostics: Di
     first = next(iter(scales))
     diagnostics.info(
         "Q8",
-        f"Tensor '{first}'{others(scales, ' (and {} more)')} passes through several quantizers with different scales, which act as one: "
+        f"Tensor '{first}'{others(scales, ' (and {} more)')} passes through several quantizers with different scales, "
+        "which act as one: "
         f"{', '.join(f'{scale:.6g}' for scale in scales[first])}; the smallest scale is used.",
         tensor=first,
         hint="Quantize it once in the model.",
@@ -168,7 +173,11 @@ def _report_weight(item: QuantizedConstant, baked: Bakery, diagnostics: Diagnost
     if baked.saturated:
         diagnostics.info(
             "W1",
-            f"{counted(baked.saturated, 'code')} -128 of weight '{item.name}' became -127, the lowest that TensorRT's weights have.",
+            (
+                f"{counted(baked.saturated, 'code')} -128 of weight '{item.name}' became -127, the "
+                "lowest that TensorRT's "
+                "weights have."
+            ),
             tensor=item.name,
             node=item.node,
             data={"saturated": baked.saturated},
@@ -177,7 +186,11 @@ def _report_weight(item: QuantizedConstant, baked: Bakery, diagnostics: Diagnost
         percent = 100 * (baked.scale_error or 0)
         diagnostics.warning(
             "W3",
-            f"{counted(baked.scales_off, 'scale')} of weight '{item.name}' {'is' if baked.scales_off == 1 else 'are'} not max|w|/127 (up to {percent:.3g}% off).",
+            (
+                f"{counted(baked.scales_off, 'scale')} of weight '{item.name}' "
+                f"{'is' if baked.scales_off == 1 else 'are'} "
+                f"not max|w|/127 (up to {percent:.3g}% off)."
+            ),
             tensor=item.name,
             node=item.node,
             hint="If the weights were calibrated by histogram or learned, use --calibration_type histogram.",
@@ -196,7 +209,7 @@ def _remove_leftovers(graph: Graph) -> None:
             )
 
 
-# ---------------------------------------------------------------- the steps from Q to DQ (rules Q1, Q6, Q7, Q9, Q10)
+# ---------------- the steps from Q to DQ (rules Q1, Q6, Q7, Q9, Q10)
 
 
 class Stripper:
@@ -268,8 +281,8 @@ class Stripper:
         real: np.dtype,
         origin: Origin,
     ) -> str:
-        """Rule Q9: the clamp that the pair did survives as a node behind `source`; equal clamps are shared. `source` itself for none,
-        and for one at 0 after a non-negative tensor: the network's Relu is still there."""
+        """Rule Q9: the clamp that the pair did survives as a node behind `source`; equal clamps are shared. `source`
+        itself for none, and for one at 0 after a non-negative tensor: the network's Relu is still there."""
         if clamp is None or (clamp == (0, None) and is_non_negative(self.graph, source)):
             return source
         key, quantizer = (source, *clamp), step.node

@@ -116,7 +116,8 @@ def _normalized(graph: Graph, plan: list[LayerPlan], keep: bool, diagnostics: Di
     first, read = next(iter(lost.items()))
     diagnostics.info(
         "P1",
-        f"Layers without weights round to INT8 what a LayerNormalization reads: '{first}'{others(lost)}. This can be most of "
+        f"Layers without weights round to INT8 what a LayerNormalization reads: '{first}'{others(lost)}. "
+        "This can be most of "
         "a transformer's error.",
         node=first,
         tensor=read,

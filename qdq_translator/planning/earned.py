@@ -52,9 +52,10 @@ def faster(
     lossy: Found,
     read: Callable[[Settings, Diagnostics], Network],
 ) -> tuple[Network, Settings, Diagnostics]:
-    """Rule R1: the fastest network found, its settings and messages. First without rewrites whose layers take longer than a region of
-    the DLA costs, then than one end of the network does, together and a rule at a time; if any was suspected, then without all. Of few nodes that are left
-    out then, each is tried with its rewrites again. lossy: left out already. read: the network as given, again."""
+    """Rule R1: the fastest network found, its settings and messages. First without rewrites whose layers take longer
+    than a region of the DLA costs, then than one end of the network does, together and a rule at a time; if any was
+    suspected, then without all. Of few nodes that are left out then, each is tried with its rewrites again. lossy: left
+    out already. read: the network as given, again."""
     left: Found = {}
     first = best = None  # type: Optional[Outcome]
 
@@ -161,7 +162,9 @@ def together(one: Found, other: Found) -> Found:
 
 
 class Outcome(NamedTuple):
-    """Milliseconds with transitions: a lower bound, and the estimate (None if a layer is unknown). gpu: number of layers there."""
+    """Milliseconds with transitions: a lower bound, and the estimate (None if a layer is unknown). gpu: number of
+    layers there.
+    """
 
     least: float
     total: Optional[float]

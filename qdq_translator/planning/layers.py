@@ -1,5 +1,5 @@
-"""A plan on a DLA: the plan by scales and the verdicts of the DLA become one record for each layer, and a few numbers for all (shares
-of layers, MACs and time, transitions between devices and precisions)."""
+"""A plan on a DLA: the plan by scales and the verdicts of the DLA become one record for each layer, and a few numbers
+for all (shares of layers, MACs and time, transitions between devices and precisions)."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def _settled(row: LayerPlan, verdict: Verdict) -> LayerPlan:
 
 
 def _between(graph: Graph, rows: Sequence[LayerPlan]) -> set[str]:
-    """Layers of the DLA in INT8 that, with those in INT8 that they touch, have no weights and only FP16 layers of the DLA
-    around them: TensorRT may find it faster to leave them in FP16 than to convert twice."""
+    """Layers of the DLA in INT8 that, with those in INT8 that they touch, have no weights and only FP16 layers of the
+    DLA around them: TensorRT may find it faster to leave them in FP16 than to convert twice."""
     runs = {row.name: (row.device, row.precision) for row in rows}
     groups: Unions[str] = Unions()
     edges: dict[str, set[tuple[str, str]]] = {}

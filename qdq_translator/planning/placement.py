@@ -72,7 +72,9 @@ def by_device(plan: Sequence[LayerPlan], other: Collection[str] = ()) -> dict[st
 def by_ranges(
     plan: Sequence[LayerPlan], scales: Mapping[str, float], other: Collection[str], unary: Collection[str] = ()
 ) -> Mapping[str, float]:
-    """`scales`, with the largest of them for all tensors that must share it if hypothesis `ranges` holds at its other end."""
+    """`scales`, with the largest of them for all tensors that must share it if hypothesis `ranges` holds at its other
+    end.
+    """
     found = dict(scales)
     for row in plan if RANGES in other else ():
         if RANGES in row.hypotheses:
@@ -95,8 +97,9 @@ def place(
 ) -> Placement:
     """Place the roundings of a network; see the module for `fuse` and `explicit`. `scales` may name tensors not in the
     graph; unusable values count as missing. `unary`: tensors whose scale is a unary marker. `planned`: layer ->
-    precision on its device if scales and layer argument allow INT8 (see `by_device`). by_inputs: as under strong typing,
-    a multiplying layer is INT8 if its inputs have scales; the Add or clamp that it fuses with needs none on that input."""
+    precision on its device if scales and layer argument allow INT8 (see `by_device`). by_inputs: as under strong
+    typing, a multiplying layer is INT8 if its inputs have scales; the Add or clamp that it fuses with needs none on
+    that input."""
     usable = (name for name in graph.tensors() if name in scales and is_usable(scales[name]))
     known = {name: scales[name] for name in usable if types.is_float(name) and not graph.is_constant(name)}
     int8: set[str] = set()

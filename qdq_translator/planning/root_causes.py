@@ -1,10 +1,11 @@
 """Root causes of layers above INT8: the few tensors behind many missing scales, and the options that give them one.
 
-A missing tensor is a *root* if no scale rule would give it a scale even if the other roots had theirs. Each tensor is tried alone on a
-copy of the scale table, with a nominal scale; then roots are selected, sources first, each with all tensors that follow from it. The set is
-the smallest possible if every rule needs only one known tensor, else (Mul, parallel Slices) a small one. The time is linear in the graph.
-Cures: the same inference with further options. A root that gets its scale this way is cured by them; any other root by data (rule K1) if
-the data can give one, or by quantizing it in the model.
+A missing tensor is a *root* if no scale rule would give it a scale even if the other roots had theirs. Each tensor is
+tried alone on a copy of the scale table, with a nominal scale; then roots are selected, sources first, each with all
+tensors that follow from it. The set is the smallest possible if every rule needs only one known tensor, else (Mul,
+parallel Slices) a small one. The time is linear in the graph. Cures: the same inference with further options. A root
+that gets its scale this way is cured by them; any other root by data (rule K1) if the data can give one, or by
+quantizing it in the model.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ def find_root_causes(
     users: Callable[[str], str] = lambda tensor: tensor,
     saved: Optional[Mapping[str, float]] = None,
 ) -> FoundCauses:
-    """Reads graph and scales of `context`; changes neither. users: from a tensor to the one of the user's model that cures
-    name in its stead. saved: layer -> milliseconds that its missing scales would save, which causes are ranked by; None without
-    an estimate."""
+    """Reads graph and scales of `context`; changes neither. users: from a tensor to the one of the user's model that
+    cures name in its stead. saved: layer -> milliseconds that its missing scales would save, which causes are ranked
+    by; None without an estimate."""
     wanted = _missing(plan, context)
     if not wanted:
         return FoundCauses([], [], [])
@@ -238,7 +239,7 @@ class Roots:
                 apply(node, self.context)
 
 
-# ---------------------------------------------------------------- cures
+# ---------------- cures
 
 
 _MORE_OPERATORS = "addtl_ops_to_infer_adjacent_scales"
@@ -353,7 +354,7 @@ def _count(options: tuple[str, ...], plan: list[LayerPlan], table: ScaleTable) -
     return WhatIf(options, len(int8), add_macs(int8), len(table))
 
 
-# ---------------------------------------------------------------- causes in sentences
+# ---------------- causes in sentences
 
 
 def what(tensor: str, producer: Optional[Node]) -> str:

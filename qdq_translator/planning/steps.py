@@ -7,8 +7,8 @@ result's own step. If it loses more,
 1. the new tensors that cost most get no scale and are FP16
 2. a rewrite that loses more in FP16 too, or that exceeds the range of FP16, is left out
 
-Not checked: layers with unknown gain (MatMul, Softmax, Convs with more than `LARGEST` weights), unspecified ranges, and rule D28: a
-recurrent layer rounds its states itself.
+Not checked: layers with unknown gain (MatMul, Softmax, Convs with more than `LARGEST` weights), unspecified ranges, and
+rule D28: a recurrent layer rounds its states itself.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _SATURATE: dict[str, tuple[Callable[[float], float], float]] = {
 
 
 class Result(NamedTuple):
-    """A tensor that a rewrite computes for the rest of the network. kept, new: tensor -> step^2 of its rounding as it arrives here; of
-    tensors that were there, and of those that rewrites made."""
+    """A tensor that a rewrite computes for the rest of the network. kept, new: tensor -> step^2 of its rounding as it
+    arrives here; of tensors that were there, and of those that rewrites made."""
 
     name: str
     kept: dict[str, float]
@@ -78,8 +78,8 @@ def drop_coarse(context: Context, applied: Sequence[Applied]) -> None:
 
 
 def left_out(context: Context, applied: Sequence[Applied], infer: Callable[[], object]) -> dict[str, dict[str, str]]:
-    """Case 2. Rule -> node that it took -> why its rewrite is left out. infer: infers the scales of the context; it is called if a rewrite
-    has new tensors."""
+    """Case 2. Rule -> node that it took -> why its rewrite is left out. infer: infers the scales of the context; it is
+    called if a rewrite has new tensors."""
     makers = {name: one for one in applied for name in one.new}
     found: dict[str, dict[str, str]] = {}
     steps = _Steps(context, applied)

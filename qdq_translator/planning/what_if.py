@@ -1,5 +1,5 @@
-"""What further scales and options would gain on a DLA: milliseconds of each layer that lacks a scale, and options, each evaluated on the
-model, then all together, ranked by gain."""
+"""What further scales and options would gain on a DLA: milliseconds of each layer that lacks a scale, and options, each
+evaluated on the model, then all together, ranked by gain."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _row(flags: tuple[str, ...], decision: Decision) -> WhatIf:
 
 
 def _gain(row: WhatIf, base: WhatIf) -> tuple[int, float, int, int]:
-    """Layers kept off the GPU, time, MACs and layers in INT8, in this order: a layer of the GPU has no estimated time."""
+    """Layers kept off the GPU, time, MACs and layers in INT8, in this order: GPU layers have no estimated time."""
     return (
         (base.gpu_layers or 0) - (row.gpu_layers or 0),
         round((base.milliseconds or 0.0) - (row.milliseconds or 0.0), 6),

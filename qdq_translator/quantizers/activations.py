@@ -26,8 +26,8 @@ SYMMETRICALLY = (
 
 
 class ActivationQuantizers:
-    """Walks the graph once: steps, and what is rejected or approximated, in graph order. Options as in TranslateOptions (`asymmetric`,
-    `per_channel_activations`)."""
+    """Walks the graph once: steps, and what is rejected or approximated, in graph order. Options as in TranslateOptions
+    (`asymmetric`, `per_channel_activations`)."""
 
     def __init__(self, constants: Constants, asymmetric: str, per_channel: str) -> None:
         self.graph, self.constants = constants.graph, constants

@@ -47,7 +47,9 @@ def _kind_of(graph: Graph, tensor: str) -> str:
 
 
 def find_constant_quantizers(constants: Constants, asymmetric: str) -> tuple[list[QuantizedConstant], list[Rejected]]:
-    """Every frontier tensor in graph order, and the reasons why others cannot be baked. asymmetric: as in TranslateOptions."""
+    """Every frontier tensor in graph order, and the reasons why others cannot be baked. asymmetric: as in
+    TranslateOptions.
+    """
     graph, dequantized = constants.graph, constants.dequantized
     reads = [name for node in constants.varying for name in node.reads() if name in dequantized]
     codes = [n for n in graph.outputs if constants.is_constant(n) and any(map(is_quantize, _chain(graph, n)))]
@@ -73,13 +75,20 @@ def _constant_at(constants: Constants, tensor: str, asymmetric: str) -> Union[Qu
             without = "" if node.input(2) else " (no zero point given)"
             return Rejected(
                 f"Constant '{tensor}' is quantized to {read.dtype} with zero point {zero}{without} at {node.label}.",
-                "Quantize weights to symmetric int8, or use --asymmetric widen to keep their values and let TensorRT requantize them.",
+                (
+                    "Quantize weights to symmetric int8, or use --asymmetric widen to keep their values "
+                    "and let TensorRT "
+                    "requantize them."
+                ),
             )
     if params is None:
         return Rejected(f"Constant '{tensor}' runs through no quantizer that can be read.", "Export again.")
     kind = "codes" if is_quantize(quantizers[-1]) else _kind_of(graph, tensor)
     if kind == "codes" and not all(is_quantize(n) or is_dequantize(n) or n.is_op(*_MOVES) for n in chain):
-        what = f"Graph output '{tensor}' is integer arithmetic on the quantized values of the constant at '{quantizers[-1].name}'."
+        what = (
+            f"Graph output '{tensor}' is integer arithmetic on the quantized values of the constant at "
+            f"'{quantizers[-1].name}'."
+        )
         return Rejected(what, "Make the graph output behind a DequantizeLinear.")
     return QuantizedConstant(tensor, _name_for(graph, tensor, chain), kind, params, quantizers[-1].name, tuple(chain))
 
@@ -127,8 +136,8 @@ class Bakery:
     """Evaluate the expression behind one constant. Its quantizers are read as requested: quantized values, real values
     or earlier float weights (`weights`: 'baked' or 'float' as in TranslateOptions).
 
-    weight: value in the stripped model; codes: trained quantized values in the same layout (int8, weights only), None if
-    arithmetic after the DequantizeLinear hides them; saturated: values -128 that became -127; scale_error: largest
+    weight: value in the stripped model; codes: trained quantized values in the same layout (int8, weights only), None
+    if arithmetic after the DequantizeLinear hides them; saturated: values -128 that became -127; scale_error: largest
     relative distance of a channel's scale from max|w| / 127 (rule W3), None if the exporter kept no float weights;
     scales_off: how many are too far. Raises UnsupportedQuantizer where the expression cannot be evaluated.
     """
@@ -184,7 +193,8 @@ class Bakery:
         axis = from_front(params.axis, data.ndim)
         if not 0 <= axis < data.ndim or data.shape[axis] != params.scale.size:
             raise UnsupportedQuantizer(
-                f"{node.op_type} {node.label} on constant '{self.item.tensor}' has {params.scale.size} scales along axis "
+                f"{node.op_type} {node.label} on constant '{self.item.tensor}' has {params.scale.size} "
+                "scales along axis "
                 f"{params.axis} of shape {list(data.shape)}.",
                 "Export with one scale for each channel along that axis.",
             )

@@ -43,8 +43,8 @@ def read_parameters(
     """The parameters of one Q or DQ node.
 
     `stored_dtype`: type of the codes that a DQ reads, where it is known; `missing`: what a node without zero point and
-    without `output_dtype` means, if not what `constants` say. Per-channel axes come out as given by the node (default 1),
-    not normalised to the rank; a single value along an axis counts as per tensor.
+    without `output_dtype` means, if not what `constants` say. Per-channel axes come out as given by the node (default
+    1), not normalised to the rank; a single value along an axis counts as per tensor.
     """
     without_zero_point = None if node.input(2) else (node.op_type, stored_dtype)
     settings = tuple(map(node.get, ("axis", "block_size", "output_dtype"))) if node.attributes else ()
@@ -107,7 +107,7 @@ def _read(constants: Constants, node: Node, stored: Optional[str], missing: str)
     return QuantParams(values, points, dtype, int(node.get("axis", 1)), scale.dtype)
 
 
-# ---------------------------------------------------------------- quantizers that cannot be used: custom operators, and those inside the bodies of control flow
+# ---------------- quantizers that cannot be used: custom operators, and those inside the bodies of control flow
 
 
 _OTHER_QUANTIZED_OPS = frozenset(
@@ -119,7 +119,8 @@ _OTHER_QUANTIZED_OPS = frozenset(
 )
 """Quantized operators that no dialect converts: refused (fact 8, 8.3)."""
 _QUANTIZED = ("quant", "qlinear", "qordered")
-"""In the names of operators of other domains, which are refused rather than taken for layers that nothing is known of."""
+"""In the names of operators of other domains, which are refused rather than taken for layers that nothing is known of.
+"""
 
 
 def refusal(rejected: list[Rejected], approximated: Sequence[Approximated] = ()) -> UnsupportedQuantizer:
@@ -137,7 +138,8 @@ def cost_of(approximated: Sequence[Approximated]) -> str:
         return ""
     worst = max(bits, key=lambda tensor: bits[tensor])
     return (
-        f"the smallest symmetric scales of {counted(len(bits), 'asymmetric activation')} cost {np.median([*bits.values()]):.2f} bits "
+        f"the smallest symmetric scales of {counted(len(bits), 'asymmetric activation')} cost "
+        f"{np.median([*bits.values()]):.2f} bits "
         f"of resolution (median), {bits[worst]:.2f} at most ('{worst}')"
     )
 

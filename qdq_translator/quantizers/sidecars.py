@@ -33,8 +33,8 @@ _HINT = "Give AIMET encodings, ONNX Runtime's calibration table, PPQ's JSON or a
 
 @dataclass(frozen=True)
 class Encoding:
-    """Of one tensor. scales: one, or one a channel along `axis` (None: the output channels of the layer that reads it). low,
-    high: the quantized values less the zero point."""
+    """Of one tensor. scales: one, or one a channel along `axis` (None: the output channels of the layer that reads it).
+    low, high: the quantized values less the zero point."""
 
     tensor: str
     scales: List[float]
@@ -44,8 +44,9 @@ class Encoding:
 
 
 def apply_scales(graph: Graph, path: str, diagnostics: Diagnostics) -> None:
-    """Puts a pair on every tensor that the file names, and reports how many have one. Raises UserError for a file that is none of these, for scales that
-    are none, for names of which no tensor exists, and for a model that has Q/DQ already."""
+    """Puts a pair on every tensor that the file names, and reports how many have one. Raises UserError for a file that
+    is none of these, for scales that are none, for names of which no tensor exists, and for a model that has Q/DQ
+    already."""
     with_pairs = next((node for node in graph.nodes if is_quantize(node) or is_dequantize(node)), None)
     if with_pairs is not None:
         what = f"The model has Q/DQ nodes ({with_pairs.label}), and {path} has scales for a float model."
@@ -66,7 +67,8 @@ def apply_scales(graph: Graph, path: str, diagnostics: Diagnostics) -> None:
     covered, of = len(known) - weights, len(activations)
     diagnostics.info(
         "Q14",
-        f"{path} ({name}) has scales of {covered} of {counted(of, 'float tensor')} ({100 * covered / max(of, 1):.0f}%) and of "
+        f"{path} ({name}) has scales of {covered} of {counted(of, 'float tensor')} "
+        f"({100 * covered / max(of, 1):.0f}%) and of "
         f"{counted(weights, 'weight')}.",
         data={"format": name, "covered": covered, "of": of, "weights": weights},
     )
@@ -81,8 +83,8 @@ def apply_scales(graph: Graph, path: str, diagnostics: Diagnostics) -> None:
 
 
 def check_names(names: Iterable[str], graph: Graph, source: str) -> None:
-    """Raises UserError for the names of `source` if it was made for another network. Exporters name inputs and outputs of all networks alike,
-    and TensorRT what it adds itself: these are no evidence, if there are others."""
+    """Raises UserError for the names of `source` if it was made for another network. Exporters name inputs and outputs
+    of all networks alike, and TensorRT what it adds itself: these are no evidence, if there are others."""
     ends, tensors = {*graph.inputs, *graph.outputs}, {*graph.tensors(), *graph.initializers}
     every = list(names)
     own = [name for name in every if name in tensors or not _AUTOMATIC.search(name)] or every
@@ -90,22 +92,24 @@ def check_names(names: Iterable[str], graph: Graph, source: str) -> None:
     foreign = [name for name in inner if name not in tensors]
     if every and len(inner) - len(foreign) <= _LEAST_KNOWN * len(inner):
         raise UserError(
-            f"The model has {len(inner) - len(foreign)} of the names in {source} and lacks {len(foreign)}, such as '{foreign[0]}': the "
+            f"The model has {len(inner) - len(foreign)} of the names in {source} and lacks {len(foreign)}, such as "
+            f"'{foreign[0]}': the "
             "scales were made for another network.",
             "Give the model that they were made for; names must be those of the ONNX file.",
         )
 
 
 _LEAST_KNOWN = 1 / 3
-"""Of caches and models of 62 zoo files, those of one network have more than 0.46 of the names in common, those of two at most 0.25;
-YOLOv5 and YOLOv8, whose modules have equal names, 0.57. Rewrites for a DLA may leave a ViT 0.24 of the names that it has for a GPU."""
+"""Of caches and models of 62 zoo files, those of one network have more than 0.46 of the names in common, those of two
+at most 0.25; YOLOv5 and YOLOv8, whose modules have equal names, 0.57. Rewrites for a DLA may leave a ViT 0.24 of the
+names that it has for a GPU."""
 _AUTOMATIC = re.compile(r"^\(Unnamed Layer|^ONNXTRT_|_output$")
 """Names that TensorRT makes for tensors that only its own network has (rule S10)."""
 
 
 def activation_scales(path: str) -> dict[str, float]:
-    """Tensor -> the symmetric scale that holds its range, of all rows with one scale: for `--keep_model`, which leaves weights as
-    they are. Raises UserError as `apply_scales` for the file."""
+    """Tensor -> the symmetric scale that holds its range, of all rows with one scale: for `--keep_model`, which leaves
+    weights as they are. Raises UserError as `apply_scales` for the file."""
     rows = (row for row in read_scales(path)[1] if len(row.scales) == 1)
     return {row.tensor: row.scales[0] * max(row.high / 127, -row.low / 128) for row in rows}
 

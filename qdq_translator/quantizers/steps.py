@@ -64,8 +64,8 @@ class Codes:
 
 @dataclass(frozen=True)
 class Quantize:
-    """`source` becomes `codes`: its scale is `scale`. `integer`: the source holds integers, so that a Cast must make the
-    float tensor that the scale is for."""
+    """`source` becomes `codes`: its scale is `scale`. `integer`: the source holds integers, so that a Cast must make
+    the float tensor that the scale is for."""
 
     node: Node
     source: str
@@ -126,7 +126,7 @@ class QuantizedOutput:
 Step = Union[Quantize, ClampCodes, Move, Dequantize, QuantizedInput, QuantizedOutput]
 
 
-# ---------------------------------------------------------------- pairs in series (rule Q8)
+# ---------------- pairs in series (rule Q8)
 
 
 @dataclasses.dataclass
@@ -144,10 +144,11 @@ class Link:
 def in_series(graph: Graph, steps: list[Step]) -> tuple[list[Step], list[Link]]:
     """The steps with the scales that hold, and the links whose scale is another than that of the quantizer before.
 
-    Pairs in series, `x -> Q -> DQ -> Q -> DQ`, are one quantizer. What went through several saturates at the smallest range, so
-    that scale holds: the finer grid loses less, and nothing that it cuts would have come through. A pair whose real values only
-    feed further quantizers has no say of its own; one that something else reads too keeps its own (rule C1 then chooses, as for
-    parallel pairs). Relu and data movement between DQ and Q end a series: both sides are tensors with a scale each.
+    Pairs in series, `x -> Q -> DQ -> Q -> DQ`, are one quantizer. What went through several saturates at the smallest
+    range, so that scale holds: the finer grid loses less, and nothing that it cuts would have come through. A pair
+    whose real values only feed further quantizers has no say of its own; one that something else reads too keeps its
+    own (rule C1 then chooses, as for parallel pairs). Relu and data movement between DQ and Q end a series: both sides
+    are tensors with a scale each.
     """
     real = {step.node.outputs[0] for step in steps if isinstance(step, Dequantize)}
     if real.isdisjoint([step.source for step in steps if isinstance(step, Quantize)]):
@@ -207,7 +208,7 @@ def _links(graph: Graph, steps: list[Step]) -> tuple[list[Link], list[Link]]:
     return links, of_step
 
 
-# ---------------------------------------------------------------- operators between Q and DQ (rules Q1, Q9, Q10)
+# ---------------- operators between Q and DQ (rules Q1, Q9, Q10)
 
 
 Between = Tuple[Union[ClampCodes, Move], "dict[str, Codes]"]

@@ -118,7 +118,9 @@ class Network:
 
     @property
     def types(self) -> TensorTypes:
-        """Types and shapes as they were when the pass at hand first asked. `changed` makes the next question see its edits."""
+        """Types and shapes as they were when the pass at hand first asked. `changed` makes the next question see its
+        edits.
+        """
         if self._types is None:
             self._types, self._types_of = TensorTypes(self.graph, self.input_shapes), self.graph.version
         return self._types
@@ -140,7 +142,7 @@ class Network:
     # ---------------------------------------------------------------- names
 
     def rename_tensor(self, old: str, new: str) -> None:
-        """Rename an output of a node or an initializer; `new` must be free. Graph inputs and outputs keep their names."""
+        """Rename an output of a node or an initializer; `new` must be free. Graph inputs and outputs keep theirs."""
         if old in self.graph.initializers:
             self.graph.rename_initializer(old, new)
         else:
@@ -195,8 +197,9 @@ class Network:
         return users
 
     def users_nodes(self) -> dict[str, tuple[str, str]]:
-        """Node of the finished network that the user's model does not have like that -> (name, operator) of the node there whose
-        work it does: of several that were rewritten together the one of its own name, else of its own operator, else the first."""
+        """Node of the finished network that the user's model does not have like that -> (name, operator) of the node
+        there whose work it does: of several that were rewritten together the one of its own name, else of its own
+        operator, else the first."""
         known: dict[str, tuple[str, str]] = {}
         for one in self.applied:
             given = {name: known.get(name, (name, op)) for name, op in one.before}
@@ -235,8 +238,8 @@ class Network:
     # ---------------------------------------------------------------- between passes
 
     def end_of_pass(self) -> None:
-        """Update every mention of a renamed tensor or node: linear in the mentions, free without renaming. Types are inferred again if the
-        graph has changed."""
+        """Update every mention of a renamed tensor or node: linear in the mentions, free without renaming. Types are
+        inferred again if the graph has changed."""
         if self._types_of != self.graph.version:
             self.changed()
         if not self._renamed_tensors and not self._renamed_nodes:

@@ -19,8 +19,8 @@ ASSUMED = "assumed"
 
 @dataclasses.dataclass(frozen=True)
 class Origin(report_rows.Origin):
-    """Which rule gave a scale, at which node, from which tensor. grid: the model's own scale and uint8 zero point, if it is not
-    symmetric."""
+    """Which rule gave a scale, at which node, from which tensor. grid: the model's own scale and uint8 zero point, if
+    it is not symmetric."""
 
     grid: Optional[tuple[float, int]] = None
 
@@ -99,7 +99,10 @@ class ScaleTable(Dict[str, TensorScale]):
             for scale in [s for s in values_seen.values() if s not in usable]:
                 diagnostics.warning(
                     "Q1",
-                    f"The scale {scale.value:g} of tensor '{tensor}' is below the smallest normal float32 and is left out.",
+                    (
+                        f"The scale {scale.value:g} of tensor '{tensor}' is below the smallest normal "
+                        "float32 and is left out."
+                    ),
                     tensor=tensor,
                     node=scale.origin.node,
                     hint="Calibrate that tensor again.",

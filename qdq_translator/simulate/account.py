@@ -92,9 +92,10 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """noise: energy that the rounding of the set adds alone to the float network. members: candidates that were measured together.
-    causes: in the words of `verify --audit`, of the tensors and weights that do not fit. excess: the share (0 to 1) of its own
-    rounding noise that a better range would take away, of a range that clips or leaves unused more than the audit allows."""
+    """noise: energy that the rounding of the set adds alone to the float network. members: candidates that were
+    measured together. causes: in the words of `verify --audit`, of the tensors and weights that do not fit. excess: the
+    share (0 to 1) of its own rounding noise that a better range would take away, of a range that clips or leaves unused
+    more than the audit allows."""
 
     candidate: Candidate
     noise: float
@@ -108,9 +109,9 @@ _Row = TypeVar("_Row", bound=Union[AuditedScale, AuditedWeight, Jump])
 
 @dataclasses.dataclass(frozen=True)
 class Account:
-    """entries: largest first. whole: noise energy of the whole simulation, on the same samples. passes: of the network over
-    all samples, that the account took. sources: tensor -> those that its layer only hands on (data movement, Concat): with one
-    scale, they are rounded once."""
+    """entries: largest first. whole: noise energy of the whole simulation, on the same samples. passes: of the network
+    over all samples, that the account took. sources: tensor -> those that its layer only hands on (data movement,
+    Concat): with one scale, they are rounded once."""
 
     entries: tuple[Entry, ...]
     whole: float
@@ -207,13 +208,13 @@ class Account:
         return AccountRow(*decibels, remainder, self.samples, self.passes, tuple(rows))
 
 
-# -------------------------------------------------------------------- measuring
+# ---------------- measuring
 
 
 @dataclasses.dataclass(frozen=True)
 class Quality:
-    """Of the worst output against float. metric: the user's own, if there is one. gain_db, metric_gain: over the baseline on
-    the same samples; samples: how many those are."""
+    """Of the worst output against float. metric: the user's own, if there is one. gain_db, metric_gain: over the
+    baseline on the same samples; samples: how many those are."""
 
     sqnr_db: float
     cosine: float
@@ -234,7 +235,7 @@ class Quality:
 
 
 class Judge:
-    """Simulations of one network, measured against float on the same samples. float_model: None for the stripped one."""
+    """Simulations of one network, measured against float on the same samples. float_model: default the stripped one."""
 
     def __init__(
         self,
@@ -302,8 +303,8 @@ class Judge:
 
 def account(judge: Judge, everything: bool = False, passes: float = PASSES, audit: Optional[Audit] = None) -> Account:
     """Account for the roundings of the network of `judge`. everything: also tensors with a scale that pass unrounded,
-    which another choice of layers may round. passes: maximum, of the network over all samples (see the module). audit: names
-    the causes, on all samples."""
+    which another choice of layers may round. passes: maximum, of the network over all samples (see the module). audit:
+    names the causes, on all samples."""
     network, graph = judge.network, Graph.from_model(copy_model(judge.network.model))
     planned = placement_of(network, judge.options, graph, judge.types)
     more = {name: network.scales[name] for name in (*planned.fused, *planned.stay_float)} if everything else {}
@@ -346,8 +347,8 @@ class Targets:
 
 
 class _Accounting:
-    """One account on the way. unplanned: tensors that `base` rounds and the plan does not. ranges: the runs that it is measured on;
-    spent, budget: runs of the network."""
+    """One account on the way. unplanned: tensors that `base` rounds and the plan does not. ranges: the runs that it is
+    measured on; spent, budget: runs of the network."""
 
     def __init__(
         self,
@@ -383,7 +384,9 @@ class _Accounting:
         return [self._items[first : first + size] for first in range(0, len(self._items), size)]
 
     def _runs(self, size: int, budget: float) -> int:
-        """That the budget has room for, with so many neighbours together: the float network and the whole simulation cost one each."""
+        """That the budget has room for, with so many neighbours together: the float network and the whole simulation
+        cost one each.
+        """
         return int(budget / (2 + sum(self._price(rows[0]) for rows in self._sets(size))))
 
     def entries(self) -> Iterator[Entry]:
@@ -428,7 +431,9 @@ class _Accounting:
         return causes, excess
 
     def _offer(self, row: AuditedScale) -> str:
-        """Behind the cause of a tensor that has too wide a range because layers of a DLA share it, if others read it too."""
+        """Behind the cause of a tensor that has too wide a range because layers of a DLA share it, if others read it
+        too.
+        """
         network, readers = self._judge.network, self._graph.consumers(row.tensor)
         wide = network.origins.get(row.tensor, {}).get("note", "").startswith(SHARES) and row.best < row.scale
         share = {reader.is_op(*SHARING) for reader in readers}
@@ -463,8 +468,8 @@ def _energy(outputs: Mapping[str, Comparison]) -> float:
 
 @dataclasses.dataclass
 class _Varying(Work):
-    """Every change of a model. expected: of every run; None for the outputs with `ground`. keep: the outputs too. counted: tensor
-    of the model -> its name among the histograms."""
+    """Every change of a model. expected: of every run; None for the outputs with `ground`. keep: the outputs too.
+    counted: tensor of the model -> its name among the histograms."""
 
     model: onnx.ModelProto
     changes: tuple[Change, ...]
@@ -496,14 +501,15 @@ class _Varying(Work):
         return compared
 
 
-# -------------------------------------------------------------------- what is rounded as one
+# ---------------- what is rounded as one
 
 
 def components(graph: Graph, placement: Placement, network: ImplicitNetwork) -> Iterator[Candidate]:
-    """Held tensors that are rounded as one, in graph order: of one scale, with only a Relu or data movement between them.
+    """Held tensors that are rounded as one, in graph order: of one scale, with only a Relu or data movement between
+    them.
 
-    TensorRT leaves a tensor float if no INT8 layer reads it. So the layers of a candidate are all INT8 layers that read it, except a
-    Relu or data movement whose output belongs to it; for a graph output also the one that makes it."""
+    TensorRT leaves a tensor float if no INT8 layer reads it. So the layers of a candidate are all INT8 layers that read
+    it, except a Relu or data movement whose output belongs to it; for a graph output also the one that makes it."""
     held = placement.held
     leader: dict[str, str] = {}
     members: dict[str, list[str]] = {}

@@ -63,8 +63,8 @@ class Setup:
 def compare_outputs(
     setup: Setup, device: Optional[DeviceResults] = None, others: Mapping[str, Simulated] = {}
 ) -> tuple[dict[str, SlicedComparison], Outputs]:
-    """Runs every stage on every sample: explicit model against simulated engine, output by output, and all pairs of stages.
-    others: stage -> the simulation at the other end of a hypothesis.
+    """Runs every stage on every sample: explicit model against simulated engine, output by output, and all pairs of
+    stages. others: stage -> the simulation at the other end of a hypothesis.
 
     Raises UserError if the models' inputs or outputs do not belong together.
     """
@@ -108,8 +108,8 @@ def outputs_of(pairs: Iterable[tuple[str, str]], names: Sequence[str]) -> Tensor
 
 
 class Compared(NamedTuple):
-    """rows: key -> comparisons. counts: (stage, output) -> right labels, or tensor -> histogram. outputs: of each run, stage or number of
-    a change -> output -> values, if a metric needs them."""
+    """rows: key -> comparisons. counts: (stage, output) -> right labels, or tensor -> histogram. outputs: of each run,
+    stage or number of a change -> output -> values, if a metric needs them."""
 
     rows: dict[Any, Any]
     counts: dict[Any, Any]
@@ -132,8 +132,9 @@ def scoring(scores: Mapping[Any, Any], samples: Samples) -> Callable[[Compared],
 
 @dataclasses.dataclass
 class Comparing(Work):
-    """Tensors of stages, in pairs. ends: of the explicit one. names: outputs of every stage; None for tensors inside the networks, which
-    may differ in form. rename: output of the float model -> ours. keep: the outputs too. A model with noise gets that of the run."""
+    """Tensors of stages, in pairs. ends: of the explicit one. names: outputs of every stage; None for tensors inside
+    the networks, which may differ in form. rename: output of the float model -> ours. keep: the outputs too. A model
+    with noise gets that of the run."""
 
     stages: dict[str, onnx.ModelProto]
     ends: CodedEnds
@@ -190,8 +191,8 @@ class Comparing(Work):
 
 
 def _inside(a: np.ndarray, b: np.ndarray) -> Comparison:
-    """Not comparable unless float and, but for trailing ones, of the same shape: a tensor that is rewritten for the DLA (rule D5) is
-    [N, C, 1, 1] instead of [N, C]."""
+    """Not comparable unless float and, but for trailing ones, of the same shape: a tensor that is rewritten for the DLA
+    (rule D5) is [N, C, 1, 1] instead of [N, C]."""
     row, rank = Comparison(), min(a.ndim, b.ndim)
     row.comparable = a.dtype.kind == "f" and a.shape[:rank] == b.shape[:rank] and a.size == b.size
     if row.comparable:
@@ -225,7 +226,7 @@ def _match_outputs(given: list[str], wanted: list[str]) -> dict[str, str]:
     )
 
 
-# -------------------------------------------------------------------- results from a device
+# ---------------- results from a device
 
 
 _RESULTS_HINT = "Name the device_results.json that run_on_device.py wrote, or what 'polygraphy run --save-outputs' did."

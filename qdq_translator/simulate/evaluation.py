@@ -27,7 +27,9 @@ class Evaluation:
         part: tuple[int, int] = (0, 1),
         watch: Callable[[Any], None] = lambda part: None,
     ) -> Any:
-        """`work` on so many runs. progress: told `what` is done. part: the number of this work among so many alike. watch: see `Engine.run`."""
+        """`work` on so many runs. progress: told `what` is done. part: the number of this work among so many alike.
+        watch: see `Engine.run`.
+        """
         number, parts = part
 
         def tell(done: int) -> None:

@@ -45,7 +45,8 @@ def only_finite(samples: Samples, ignore: bool, progress: Progress = silent, whe
     what = "samples" if samples.batch == 1 else f"batches of {samples.batch} samples"
     raise UserError(
         f"{samples.source}: {counted(total, 'value')} in {len(runs)} of {samples.runs} {what} "
-        f"{'is' if total == 1 else 'are'} not finite (NaN or infinite), the first of input '{name}' in {samples.words(first)}.",
+        f"{'is' if total == 1 else 'are'} not finite (NaN or infinite), the first of input '{name}' in "
+        f"{samples.words(first)}.",
         "Correct the data." if len(runs) == samples.runs else REMEDY,
     )
 

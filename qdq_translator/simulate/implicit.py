@@ -84,8 +84,9 @@ class SimulationOptions:
 class ImplicitNetwork:
     """A translation as TensorRT would be given it: the stripped model, the cache's scales, the layer argument.
 
-    weights: initializers that the model lacks. unary: tensors whose scale is a unary marker. config, report: the JSON files' content, {} if there is none. plan:
-    the planned layers, [] if no report has them; INT8 then follows from scales and layer argument alone.
+    weights: initializers that the model lacks. unary: tensors whose scale is a unary marker. config, report: the JSON
+    files' content, {} if there is none. plan: the planned layers, [] if no report has them; INT8 then follows from
+    scales and layer argument alone.
     """
 
     model: onnx.ModelProto
@@ -123,7 +124,9 @@ class ImplicitNetwork:
 
     @classmethod
     def of(cls, translated: Translated, light: bool = False) -> ImplicitNetwork:
-        """Of a translation that was not written: the same as `read` makes of its files. light: the model without weights."""
+        """Of a translation that was not written: the same as `read` makes of its files. light: the model without
+        weights.
+        """
         origins = {name: plain(translated.scales[name].origin.row()) for name in translated.tensor_scales}
         unary = frozenset(n for n, o in origins.items() if o["rule"] in MARKERS and translated.tensor_scales[n] == 1.0)
         config = {"scale_origins": origins, "options": effective(translated.options)}

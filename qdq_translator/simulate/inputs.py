@@ -196,7 +196,7 @@ def _wants(specs: Sequence[InputSpec]) -> str:
     return "The model requires " + "; ".join(str(s) for s in specs) + "."
 
 
-# -------------------------------------------------------------------- random
+# ---------------- random
 
 
 @_can_be_reopened
@@ -237,7 +237,7 @@ def _batch(specs: Sequence[InputSpec]) -> int:
     return sizes.pop() if len(sizes) == 1 else 1
 
 
-# -------------------------------------------------------------------- files
+# ---------------- files
 
 
 def given_samples(
@@ -416,7 +416,7 @@ def _folder(path: Place, specs: Sequence[InputSpec], count: Optional[int], image
     return Samples(len(place), parts[0].batch, str(path), lambda i: place[i][0].feed(place[i][1]), labels, notes)
 
 
-# -------------------------------------------------------------------- images
+# ---------------- images
 
 
 def _images(

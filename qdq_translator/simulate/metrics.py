@@ -30,8 +30,8 @@ def class_scores(values: np.ndarray) -> Optional[np.ndarray]:
 
 
 class Comparison:
-    """Of `other` with `reference`, over everything that was added. `peak`: largest magnitude in `other`. comparable: False where the
-    caller found something that cannot be added."""
+    """Of `other` with `reference`, over everything that was added. `peak`: largest magnitude in `other`. comparable:
+    False where the caller found something that cannot be added."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -110,7 +110,7 @@ def _origin(applied: Iterable[Applied], nodes: Sequence[Node]) -> tuple[str, ...
     return tuple(found) or tuple(names)
 
 
-# ---------------------------------------------------------------- pieces
+# ---------------- pieces
 
 
 def _pieces(before: _Side, after: _Side) -> list[tuple[list[Node], list[Node]]]:
@@ -215,7 +215,7 @@ def _inputs(side: _Side, nodes: Iterable[Node]) -> set[str]:
     return {n for node in nodes for n in node.reads() if n and n not in made and n not in side.weights}
 
 
-# ---------------------------------------------------------------- two models and their numbers
+# ---------------- two models and their numbers
 
 
 def _compare(
@@ -259,7 +259,9 @@ def _is_read(side: _Side, name: str, inside: set[int]) -> bool:
 
 
 def _difference(name: str, rows: Sequence[Comparison], tolerance: float) -> str:
-    """'' if no difference is larger than this share of the largest magnitude. rows: of the tensor after and before a rule, for each input."""
+    """'' if no difference is larger than this share of the largest magnitude. rows: of the tensor after and before a
+    rule, for each input.
+    """
     usual = max(row.peak for row in rows[:_USUAL])
     for row in rows:
         most = max(usual, row.peak)
@@ -314,7 +316,8 @@ _KINDS: tuple[Callable[[np.random.Generator, int], np.ndarray], ...] = (
     lambda rng, count: rng.standard_normal(count, np.float32) * 1e-6,
     lambda rng, count: np.zeros(count, np.float32),
 )
-"""What the inputs of a piece are made of, as shares of their range: inside it, at its ends, far beyond it, tiny, zero."""
+"""What the inputs of a piece are made of, as shares of their range: inside it, at its ends, far beyond it, tiny, zero.
+"""
 _Codes = Iterator[Tuple[str, np.ndarray]]
 """Tensor, INT8 values."""
 _USUAL = 3
@@ -337,7 +340,7 @@ def _session(
     return lambda values: {**constant, **session.run(values)}
 
 
-# ---------------------------------------------------------------- the planned precision
+# ---------------- the planned precision
 
 
 @dataclass(frozen=True)
@@ -390,8 +393,8 @@ def _pairs(one: _Codes, other: _Codes) -> Iterator[tuple[str, np.ndarray, np.nda
 
 
 class _Rounded:
-    """A simulated network. held: tensor -> scale. rows: output -> comparison with the float network. made: tensors that both networks
-    may have."""
+    """A simulated network. held: tensor -> scale. rows: output -> comparison with the float network. made: tensors that
+    both networks may have."""
 
     def __init__(self, translated: Translated, made: set[str]) -> None:
         network = ImplicitNetwork.of(translated, light=True)
@@ -413,7 +416,7 @@ class _Rounded:
                 yield name, in_blocks(lambda v, s: np.rint(v / s).astype(np.int8), "int8", values.reshape(-1), scale)
 
 
-# ---------------------------------------------------------------- sizes
+# ---------------- sizes
 
 
 def random_inputs(graph: Graph, shapes: Mapping[str, Sequence[int]], scales: Mapping[str, float]) -> Samples:

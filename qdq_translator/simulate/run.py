@@ -53,9 +53,9 @@ class Session:
         provider: str = "cpu",
         weights: Mapping[str, Weight] = MappingProxyType({}),
     ) -> None:
-        """`weights`: initializers that the model lacks. `fetch`: tensors of the graph to return instead of its outputs. one_thread: compute in the thread that calls
-        `run`, from packed weights, for callers that run several samples at a time. provider: see `provider_name`.
-        Raises UserError if ONNX Runtime refuses."""
+        """`weights`: initializers that the model lacks. `fetch`: tensors of the graph to return instead of its outputs.
+        one_thread: compute in the thread that calls `run`, from packed weights, for callers that run several samples at
+        a time. provider: see `provider_name`. Raises UserError if ONNX Runtime refuses."""
         runtime = _onnxruntime()
         options = runtime.SessionOptions()
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -65,7 +65,8 @@ class Session:
         if one_thread:
             options.intra_op_num_threads = 1
         else:
-            # packed constant weights take another kernel, which adds up in another order than weights behind a Q/DQ pair
+            # packed constant weights take another kernel, which adds up in another order than weights behind a Q/DQ
+            # pair
             options.add_session_config_entry("session.disable_prepacking", "1")
         # threads that spin between runs take the processor from the comparison
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -100,8 +101,8 @@ class Session:
 
 
 def in_rank(array: np.ndarray, shape: Sequence[Any]) -> np.ndarray:
-    """The same values in the shape of an input that rule D16 gave four dimensions, or had before; the first axis is kept. The array
-    itself if that is no such shape. shape: sizes that are no integers are open."""
+    """The same values in the shape of an input that rule D16 gave four dimensions, or had before; the first axis is
+    kept. The array itself if that is no such shape. shape: sizes that are no integers are open."""
     sizes = [size if isinstance(size, int) else -1 for size in shape[1:]]
     if array.ndim in (0, len(shape)) or 4 not in (array.ndim, len(shape)) or sizes.count(-1) > 1:
         return array
@@ -156,7 +157,9 @@ def _apart(
 
 
 _SLICE = 2**25
-"""Bytes of the weights and of the tensors of one slice of a network, all in float32: ONNX Runtime may compute each as early as it can."""
+"""Bytes of the weights and of the tensors of one slice of a network, all in float32: ONNX Runtime may compute each as
+early as it can.
+"""
 
 
 @functools.lru_cache(maxsize=None)
@@ -170,8 +173,8 @@ def _trim() -> Callable[[int], int]:
 
 
 class Sliced:
-    """A graph, computed in slices of its nodes: memory contains the weights of one slice, and the tensors that later slices read.
-    Its numbers are those of a `Session`, which has no graph optimizations either."""
+    """A graph, computed in slices of its nodes: memory contains the weights of one slice, and the tensors that later
+    slices read. Its numbers are those of a `Session`, which has no graph optimizations either."""
 
     def __init__(self, graph: Graph, types: TensorTypes, what: str, fetch: Optional[Iterable[str]] = None) -> None:
         """types: of the graph. fetch: tensors to return instead of its outputs."""
@@ -228,8 +231,8 @@ class Sliced:
 
 
 def _constants_late(graph: Graph) -> Iterator[Node]:
-    """The nodes in an order in which those that no input reaches come right before their first reader: a weight that they compute is
-    not kept for long."""
+    """The nodes in an order in which those that no input reaches come right before their first reader: a weight that
+    they compute is not kept for long."""
     varying, waiting = set(graph.inputs), {}  # type: set[str], dict[str, Node]
     for node in graph.nodes:
         reads = node.reads()
@@ -288,7 +291,7 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     return graph.to_model()
 
 
-# -------------------------------------------------------------------- the explicit model
+# ---------------- the explicit model
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,9 @@ class Change:
     scales: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def read(self, target: str, values: np.ndarray) -> np.ndarray:
-        """Values that readers of the target get from its source; as `quantize` and `dequantize` round them, but in place, and NaN stays."""
+        """Values that readers of the target get from its source; as `quantize` and `dequantize` round them, but in
+        place, and NaN stays.
+        """
         if target not in self.scales:
             return values
         step = np.float32(self.scales[target])
@@ -56,7 +58,9 @@ class Base:
 
 
 class _Part:
-    """Nodes in a row. reads: tensors that come from outside; makes: those that others want, and those of `kept`; targets: of changes."""
+    """Nodes in a row. reads: tensors that come from outside; makes: those that others want, and those of `kept`;
+    targets: of changes.
+    """
 
     def __init__(self, graph: Graph, nodes: list[Node], kept: set[str], targets: list[str]) -> None:
         self.nodes, self.targets = nodes, targets

@@ -49,7 +49,9 @@ MISFIT = 0.5
 """Of a tensor's rounding noise, that a better range takes away: its range does not fit."""
 MOST_KEPT = 10
 LEAST_WEIGHTS = 1e-3
-"""Share of the noise from which on a layer's weights are tried: those that were trained on the grid of INT8 cost nothing."""
+"""Share of the noise from which on a layer's weights are tried: those that were trained on the grid of INT8 cost
+nothing.
+"""
 
 
 def measure_sensitivity(
@@ -59,8 +61,9 @@ def measure_sensitivity(
     enough: Optional[float] = None,
     audit: Optional[Audit] = None,
 ) -> tuple[Sensitivity, Optional[Account]]:
-    """With the account, None if `time_limit` (seconds: it uses fewer passes, and the current measurement is finished) left no
-    room for it. enough: a value of the metric beyond which nothing more is kept above INT8. audit: names the causes."""
+    """With the account, None if `time_limit` (seconds: it uses fewer passes, and the current measurement is finished)
+    left no room for it. enough: a value of the metric beyond which nothing more is kept above INT8. audit: names the
+    causes."""
     start, network = time.monotonic(), judge.network
     progress("measuring the noise account", 0, 3)
     base = judge.simulated({})
@@ -156,7 +159,9 @@ def _promising(entries: Sequence[Entry], total: float) -> list[Candidate]:
 
 
 def _without_markers(judge: Judge, graph: Graph, placement: Placement, candidate: Candidate) -> Candidate:
-    """With the layers that read a tensor with a unary marker (rule S9), if the Conv before it no longer fuses: else 127 cuts its values."""
+    """With the layers that read a tensor with a unary marker (rule S9), if the Conv before it no longer fuses: else 127
+    cuts its values.
+    """
     while True:
         now = judge.simulated(fp16_layers(candidate.layers)).placement
         applied = [name for name in now.held if name in judge.network.unary and name not in placement.held]

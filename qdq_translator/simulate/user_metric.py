@@ -111,7 +111,8 @@ class Score:
 
 
 def metric_of(spec: str) -> UserMetric:
-    """Load `top1`, `map`, `package.module:name` or `path/file.py:name`. Modules are searched for in the working folder too.
+    """Load `top1`, `map`, `package.module:name` or `path/file.py:name`. Modules are searched for in the working folder
+    too.
 
     Raises UserError if it does not exist.
     """

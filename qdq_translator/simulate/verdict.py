@@ -152,9 +152,9 @@ def apart(
 
 
 def other_function(given: Graph, other: Graph, samples: Samples, least: float = SAME_DB) -> dict[str, float]:
-    """Output -> SQNR in dB of the translated float network `other` against the float twin `given`, if below `least` dB, and further
-    away than the float rounding of the model itself explains (`LAST_BIT_DB`). The first `BRIEF_RUNS` runs are compared.
-    Raises UserError if one of the two cannot be run."""
+    """Output -> SQNR in dB of the translated float network `other` against the float twin `given`, if below `least` dB,
+    and further away than the float rounding of the model itself explains (`LAST_BIT_DB`). The first `BRIEF_RUNS` runs
+    are compared. Raises UserError if one of the two cannot be run."""
     half = any(t.data_type == onnx.TensorProto.FLOAT16 for t in given.initializers.values())
     least = SAME_HALF_DB if half else least
     floats = {n for n, v in other.outputs.items() if v.type.tensor_type.elem_type in FLOAT_TYPES} & given.outputs.keys()
@@ -178,7 +178,9 @@ def _decibels(given: Graph, other: Graph, names: Collection[str], samples: Sampl
 
 
 def _last_bits_changed(given: Graph) -> Graph:
-    """The network with its constants computed, and every float32 weight moved to one of its two neighbours in float32, at random."""
+    """The network with its constants computed, and every float32 weight moved to one of its two neighbours in float32,
+    at random.
+    """
     graph, random = Graph.from_model(folded(given.to_model())), np.random.default_rng(0)
     for name, tensor in list(graph.initializers.items()):
         if tensor.data_type == onnx.TensorProto.FLOAT:
@@ -189,7 +191,9 @@ def _last_bits_changed(given: Graph) -> Graph:
 
 
 def _stated(network: ImplicitNetwork, names: Counterparts) -> dict[str, list[float]]:
-    """Tensor -> scales that the model states for it, [] for none; without tensors whose scale the user had replaced or raised."""
+    """Tensor -> scales that the model states for it, [] for none; without tensors whose scale the user had replaced or
+    raised.
+    """
     rules, by_data = network.rules, network.option.get("asymmetric") == "data"
     chosen = {name for name, rule in rules.items() if rule in CHOSEN or (by_data and rule not in STATED)}
     return {tensor: names.stated(tensor) for tensor in names.stripped.tensors() if tensor not in chosen}
@@ -304,7 +308,7 @@ def _beyond_bounds(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:
             yield f"Tensor '{tensor}' was calibrated and has the range {amax:.4g}; {bound}."
 
 
-# -------------------------------------------------------------------- verdicts
+# ---------------- verdicts
 
 
 def expected_rounding(setup: Setup, proper: Proper) -> dict[str, SlicedComparison]:

@@ -3,7 +3,7 @@ the target's TensorRT gives them (`parser_network`).
 
 | tensor | scale |
 | --- | --- |
-| constant operand (weight of a Gemm, operands of Add, Mul, LayerNormalization, ..., also behind an Identity) | max|c| / 127 |
+| constant operand (weight of a Gemm, of Add, Mul, LayerNormalization, ..., also behind Identity) | max|c| / 127 |
 | operand broadcast to the rank of the other | that of the operand |
 | Gemm before its bias | (amax of the output + max|bias|) / 127 |
 | Softmax before its Shuffle | that of its output, else 1 / 127 |
@@ -104,7 +104,8 @@ def report_without(
         if what is not None:
             told[layer.name] = what
             reason = (
-                f"every input and output of the model has a scale, but {what} has none in TensorRT {text}: its name there "
+                f"every input and output of the model has a scale, but {what} has none in TensorRT "
+                f"{text}: its name there "
                 "cannot be predicted (rule S10), so the layer may run in FP16"
             )
             layer = dataclasses.replace(layer, reason=reason)
@@ -113,7 +114,8 @@ def report_without(
         first, what = next(iter(told.items()))
         diagnostics.warning(
             "S10",
-            f"TensorRT {text} makes tensors of its own whose names cannot be predicted: {what} of layer '{first}'{others(told, ' and of {} more')}. "
+            f"TensorRT {text} makes tensors of its own whose names cannot be predicted: {what} of layer "
+            f"'{first}'{others(told, ' and of {} more')}. "
             "They get no scale, so such layers may run in FP16 although INT8 is planned.",
             node=first,
             hint="Look at the missing scales in the builder's log; static shapes make more names predictable.",

@@ -58,7 +58,8 @@ _INTEGER_LAYERS = ("Constant", "Shape", "Cast", "Gather", "Concatenation")
 """Helpers that compute shapes, and constants that nothing reads."""
 _DYNAMIC_FLATTEN_8 = "helper::Constant helper::Shape helper::Gather helper::Constant helper::Concatenation shuffle"
 _DYNAMIC_FLATTEN_10 = (
-    "name:tmp_weight helper:ONNXTRT_ShapeTensorFromDims:Constant helper:ONNXTRT_ShapeTensor:Shape helper:ONNXTRT_castHelper:Cast "
+    "name:tmp_weight helper:ONNXTRT_ShapeTensorFromDims:Constant helper:ONNXTRT_ShapeTensor:Shape "
+    "helper:ONNXTRT_castHelper:Cast "
     "helper:ONNXTRT_ShapeGather:Gather name:tmp_weight helper:ONNXTRT_ShapeTensorFromDims:Constant "
     "helper:ONNXTRT_ShapeConcat:Concatenation shuffle"
 )
@@ -86,10 +87,10 @@ def supports(version: Version) -> bool:
 class ParsedNetwork:
     """What that version's parser makes of a graph, as far as rows and names are known.
 
-    own: its own tensors in network order; a constant that several nodes read comes once for each of them, under one name.
-    misnamed: nodes whose name the parser gives to another layer first (a Split `sp` makes `sp` and `sp_0`), so that their own
-    layer is called otherwise. further: node -> the layers that compute on its data and are called otherwise than it ('' for
-    one without a name), which `--layerPrecisions` with the node's name does not reach.
+    own: its own tensors in network order; a constant that several nodes read comes once for each of them, under one
+    name. misnamed: nodes whose name the parser gives to another layer first (a Split `sp` makes `sp` and `sp_0`), so
+    that their own layer is called otherwise. further: node -> the layers that compute on its data and are called
+    otherwise than it ('' for one without a name), which `--layerPrecisions` with the node's name does not reach.
     """
 
     def __init__(self, graph: Graph, types: TensorTypes, version: Version) -> None:
@@ -201,7 +202,7 @@ class ParsedNetwork:
             yield OwnTensor(node, "broadcast", node.input(index), name)
 
 
-# ---------------------------------------------------------------- rows
+# ---------------- rows
 
 
 def _row(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
@@ -355,24 +356,24 @@ _ROWS: dict[str, _Row] = {
 }
 
 
-# ---------------------------------------------------------------- what the parsers can read
+# ---------------- what the parsers can read
 
 """What TensorRT's ONNX parsers can read: operators, and the forms of them that every version refuses.
 
-The lists are those of the open-source parser (github.com/onnx/onnx-tensorrt, branches 8.0-GA to 10.1-GA, and the sources of
-10.3, 10.7 and 10.10); nothing that one version has is gone in a later one.
+The lists are those of the open-source parser (github.com/onnx/onnx-tensorrt, branches 8.0-GA to 10.1-GA, and the
+sources of 10.3, 10.7 and 10.10); nothing that one version has is gone in a later one.
 """
 
 _FROM_8_0 = """
 Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Cast Ceil Celu Clip Concat
-Constant ConstantOfShape Conv ConvTranspose Cos Cosh CumSum DepthToSpace DequantizeLinear Div Dropout Elu Equal Erf Exp
-Expand EyeLike Flatten Floor GRU Gather GatherElements Gemm GlobalAveragePool GlobalLpPool GlobalMaxPool Greater
-GreaterOrEqual HardSigmoid Identity If ImageScaler InstanceNormalization LRN LSTM LeakyRelu Less LessOrEqual Log LogSoftmax
-Loop LpNormalization LpPool MatMul Max MaxPool Mean Min Mul Neg NonMaxSuppression Not Or PRelu Pad ParametricSoftplus Pow
-QuantizeLinear RNN RandomUniform RandomUniformLike Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax
-ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize ReverseSequence ScaledTanh Scan Selu Shape
-Sigmoid Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Tan Tanh ThresholdedRelu Tile
-TopK Transpose Unsqueeze Upsample Where
+Constant ConstantOfShape Conv ConvTranspose Cos Cosh CumSum DepthToSpace DequantizeLinear Div Dropout Elu Equal Erf
+Exp Expand EyeLike Flatten Floor GRU Gather GatherElements Gemm GlobalAveragePool GlobalLpPool GlobalMaxPool Greater
+GreaterOrEqual HardSigmoid Identity If ImageScaler InstanceNormalization LRN LSTM LeakyRelu Less LessOrEqual Log
+LogSoftmax Loop LpNormalization LpPool MatMul Max MaxPool Mean Min Mul Neg NonMaxSuppression Not Or PRelu Pad
+ParametricSoftplus Pow QuantizeLinear RNN RandomUniform RandomUniformLike Range Reciprocal ReduceL1 ReduceL2
+ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize
+ReverseSequence ScaledTanh Scan Selu Shape Sigmoid Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split
+Sqrt Squeeze Sub Sum Tan Tanh ThresholdedRelu Tile TopK Transpose Unsqueeze Upsample Where
 """
 _LATER = {
     (8, 2): "Einsum GatherND IsNaN Round Scatter ScatterElements ScatterND Sign",
@@ -422,8 +423,8 @@ def refusal(node: Node, version: Version, graph: Graph) -> Optional[tuple[str, s
 
 @dataclass(frozen=True)
 class Form:
-    """A form of some operators that the parsers refuse. until: the first version that reads it. computed: every version reads it if
-    its weight is an initializer with a kernel's axes."""
+    """A form of some operators that the parsers refuse. until: the first version that reads it. computed: every version
+    reads it if its weight is an initializer with a kernel's axes."""
 
     operators: tuple[str, ...]
     found: Callable[[Node], bool]
@@ -505,4 +506,6 @@ FORMS = (
         computed=True,
     ),
 )
-"""Each as seen with the parsers 8.5, 8.6, 10.3 and 10.10; what has an equal form that they read was written so before (rules F6, F11)."""
+"""Each as seen with the parsers 8.5, 8.6, 10.3 and 10.10; what has an equal form that they read was written so before
+(rules F6, F11).
+"""

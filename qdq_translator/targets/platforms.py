@@ -18,8 +18,8 @@ TRANSLATED_SINCE = (8, 6, 0)
 
 @dataclass(frozen=True)
 class Platform:
-    """`tensorrt`: (major, minor, patch) as its cache header counts them; `dla`: DLA generation or ''; `l4t`: the first release of
-    a Jetson's Linux that has it."""
+    """`tensorrt`: (major, minor, patch) as its cache header counts them; `dla`: DLA generation or ''; `l4t`: the first
+    release of a Jetson's Linux that has it."""
 
     name: str
     tensorrt: tuple[int, int, int]
@@ -48,7 +48,8 @@ def dla_too_old(where: str, tensorrt: tuple[int, ...]) -> str:
     if tensorrt >= TRANSLATED_SINCE:
         return ""
     return (
-        f"{where} has a DLA software before 3.13, and NVIDIA requires 3.13 (DRIVE OS 6.0.7) or 3.14.1 (JetPack 6.0) for "
+        f"{where} has a DLA software before 3.13, and NVIDIA requires 3.13 (DRIVE OS 6.0.7) or 3.14.1 "
+        "(JetPack 6.0) for "
         "networks that were translated from Q/DQ (fact 6.8)"
     )
 
@@ -168,14 +169,14 @@ def find_platform(name: str, explicit: bool = False) -> Platform:
         )
     if not platform.has_implicit_int8 and not explicit:
         raise UserError(
-            f"{platform.name} has TensorRT {'.'.join(map(str, platform.tensorrt))}, which has no implicit quantization.",
+            f"{platform.name} has TensorRT {'.'.join(map(str, platform.tensorrt))} without implicit quantization.",
             "Use 'qdq-translator explicit' there: it writes a Q/DQ network for strong typing.",
         )
     return platform
 
 
 def installed_tensorrt() -> Optional[tuple[int, int, int]]:
-    """(major, minor, patch) of the installed Python package, from its metadata, without importing it; None if absent."""
+    """(major, minor, patch) of the installed Python package, from its metadata, not imported; None if absent."""
     from importlib import metadata
 
     for package in ("tensorrt", "tensorrt-cu12", "tensorrt-cu11", "tensorrt-cu13"):

@@ -1,6 +1,8 @@
-"""The precision plan (docs/rules.md): for every layer INT8, or the higher precision it needs and why; its multiply-accumulates and weights.
+"""The precision plan (docs/rules.md): for every layer INT8, or the higher precision it needs and why; its
+multiply-accumulates and weights.
 
-`make_plan` decides by scales, `planning.layers.settle` by the limits of the device; `planning.root_causes` finds the causes.
+`make_plan` decides by scales, `planning.layers.settle` by the limits of the device; `planning.root_causes` finds the
+causes.
 """
 
 from __future__ import annotations
@@ -60,8 +62,9 @@ def make_plan(
     kept: frozenset[str] = frozenset(),
     floats: Optional[Mapping[str, str]] = None,
 ) -> list[LayerPlan]:
-    """One row a node, in graph order, for a GPU as target (`planning.layers.settle` has the DLA's limits). Rule: INT8 needs a scale on every float input and output (fact 5.5), and that the
-    user did not keep the layer in FP16 (`kept`). floats: tensors that are not meant to have a scale, and why."""
+    """One row a node, in graph order, for a GPU as target (`planning.layers.settle` has the DLA's limits). Rule: INT8
+    needs a scale on every float input and output (fact 5.5), and that the user did not keep the layer in FP16 (`kept`).
+    floats: tensors that are not meant to have a scale, and why."""
     real = {name for name in graph.tensors() if types.is_float(name) and not graph.is_constant(name)}
     tails = _tails(graph, real, scales)
     rows = [_plan_layer(node, graph, types, real, scales, tails, floats or {}) for node in graph.nodes]
@@ -167,8 +170,8 @@ def share(part: Optional[float], whole: Optional[float]) -> Optional[float]:
 
 
 def layer_macs(node: Node, types: TensorTypes) -> Optional[int]:
-    """MACs of Conv, ConvTranspose, Gemm, MatMul, Einsum, LSTM, GRU and RNN; 0 for other operators; None if a needed size is
-    unknown.
+    """MACs of Conv, ConvTranspose, Gemm, MatMul, Einsum, LSTM, GRU and RNN; 0 for other operators; None if a needed
+    size is unknown.
 
     A first dimension that is dynamic counts as 1, so that shares are known for any batch size.
     """

@@ -38,12 +38,13 @@ class Calibration:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Fields with the name of an option have its value. input_shapes: sizes for dynamic graph inputs. cost: the model of time on a DLA (None where there is none), and what it
-    stands for or why there is none. rewrites: 'off', 'on', 'force' or 'approximate'. image_outputs: rule D16. assume_scales: a plan only, as
-    if every tensor had a scale. float_model: the model may hold no quantizer. refuted: rule that rewrites -> node (or EVERYWHERE)
-    to which it may not be applied -> why: what `prove` or rule R1 found.
-    given: scales of a calibration cache, which the model, a float one, gets first. reach: tensor that a Clip reads -> a magnitude that
-    it does not exceed, by the calibration data (rule F12)."""
+    """Fields with the name of an option have its value. input_shapes: sizes for dynamic graph inputs. cost: the model
+    of time on a DLA (None where there is none), and what it stands for or why there is none. rewrites: 'off', 'on',
+    'force' or 'approximate'. image_outputs: rule D16. assume_scales: a plan only, as if every tensor had a scale.
+    float_model: the model may hold no quantizer. refuted: rule that rewrites -> node (or EVERYWHERE) to which it may
+    not be applied -> why: what `prove` or rule R1 found. given: scales of a calibration cache, which the model, a float
+    one, gets first. reach: tensor that a Clip reads -> a magnitude that it does not exceed, by the calibration data
+    (rule F12)."""
 
     hardware: platforms.Hardware
     input_shapes: dict[str, list[int]]
@@ -203,7 +204,7 @@ def _warn_of_platform(options: TranslateOptions, platform: platforms.Platform, d
     if options.add_unary_ew_scales_for_dla and platform.dla and platform.tensorrt < platforms.TRANSLATED_SINCE:
         diagnostics.warning(
             "S9",
-            f"{platform.name} comes before DLA software 3.13, and unary scales between Conv and Add need it (fact 6.8).",
+            f"{platform.name} is older than DLA software 3.13, which unary scales before Add need (fact 6.8).",
             hint="Leave --add_unary_ew_scales_for_dla out: --infer_add_scales gives such tensors a range.",
         )
 
@@ -217,8 +218,8 @@ def _cost_model(options: TranslateOptions, hardware: platforms.Hardware) -> tupl
 
 
 def explicit_hardware(options: TranslateOptions) -> platforms.Hardware:
-    """Of a network with Q/DQ. Without `--platform`: TensorRT 11.4.1, the first 11.x with a DLA. Raises UserError for platforms
-    that have no strong typing, and for a DLA that no TensorRT 11 has."""
+    """Of a network with Q/DQ. Without `--platform`: TensorRT 11.4.1, the first 11.x with a DLA. Raises UserError for
+    platforms that have no strong typing, and for a DLA that no TensorRT 11 has."""
     name = options.platform or ("tensorrt-11.4.1" if options.target == "gpu" else "jetpack-7.2.2")
     platform = platforms.find_platform(name, explicit=True)
     if platform.tensorrt < (10, 0, 0) or options.target == "xavier-dla":
@@ -242,7 +243,11 @@ def resolve_hardware(options: TranslateOptions, diagnostics: Diagnostics) -> pla
             )
         if platforms.tensorrt_version(number)[0] >= 11:
             raise UserError(
-                f"--trt_calib_version {number} means TensorRT {platforms.tensorrt_version(number)[0]}, which has no implicit quantization.",
+                (
+                    f"--trt_calib_version {number} means TensorRT "
+                    f"{platforms.tensorrt_version(number)[0]}, which has no "
+                    "implicit quantization."
+                ),
                 "Use 'qdq-translator explicit' there.",
             )
         return platforms.Hardware(target, number, "option", platform)

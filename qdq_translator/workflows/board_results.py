@@ -163,8 +163,8 @@ def _distance(board: Mapping[str, np.ndarray], simulated: Mapping[str, np.ndarra
 
 
 def device_answers(model: onnx.ModelProto, layers: Sequence[BuiltLayer]) -> list[Answer]:
-    """The questions of `DEVICE_QUESTIONS` that the engine answers: all layers of the operator are on one device, in an engine
-    for a DLA. layers: rows of `inspector.engine_truth`."""
+    """The questions of `DEVICE_QUESTIONS` that the engine answers: all layers of the operator are on one device, in an
+    engine for a DLA. layers: rows of `inspector.engine_truth`."""
     types = {tensor.name: TensorProto.DataType.Name(tensor.data_type) for tensor in model.graph.initializer}
     indices = {node.name: types.get(node.input[1], "") for node in model.graph.node if len(node.input) > 1}
     found = []

@@ -98,7 +98,7 @@ def deploy(asked: DeployOptions, say: Callable[[str], None] = lambda text: None)
     return made
 
 
-# ---------------------------------------------------------------- steps
+# ---------------- steps
 
 
 class _Steps:
@@ -166,7 +166,7 @@ def _consumed(
     return why or list(consumer.write(bundle))
 
 
-# ---------------------------------------------------------------- what the bundle is about
+# ---------------- what the bundle is about
 
 
 def _target(wanted: str, platform: Platform) -> str:
@@ -254,7 +254,7 @@ def _ends(rows: Sequence[Mapping[str, Any]], options: TranslateOptions) -> tuple
     )
 
 
-# ---------------------------------------------------------------- files
+# ---------------- files
 
 
 def _replace(work: Path, output: Path) -> None:
@@ -295,7 +295,7 @@ def _page(made: Deployed, chosen: Mapping[str, Any], bundle: Bundle) -> str:
 
 _HEAD = """# {} for {}
 
-TensorRT {}, {}. Copy this folder to the board. Nothing here ran on TensorRT or on a DLA yet; figures of the plan are estimates.
+TensorRT {}, {}. Copy this folder to the board. Nothing here ran on TensorRT or on a DLA yet; figures are estimates.
 
 | tensor | shape | INT8 scale |
 | --- | --- | --- |
@@ -303,6 +303,6 @@ TensorRT {}, {}. Copy this folder to the board. Nothing here ran on TensorRT or 
 """
 _FOOT = """## If something fails
 
-`qdq-translator doctor` on the board checks the installation; `qdq-translator explain build.log -t .` explains a log. The cache holds \
-`{}` in its first line; another TensorRT version needs another number there, which the scripts write themselves.
+`qdq-translator doctor` on the board checks the installation; `qdq-translator explain build.log -t .` explains a log. \
+The cache holds `{}` in its first line; another TensorRT version needs another number there; the scripts write it.
 """

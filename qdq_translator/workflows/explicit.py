@@ -116,7 +116,8 @@ def explicit(
     foreign = next((node for node in translated.graph.nodes if not node.is_standard), None)
     if foreign is not None:
         raise ModelError(
-            f"{foreign.op_type} {foreign.label} of domain '{foreign.domain}' is not an ONNX operator, so the types of its "
+            f"{foreign.op_type} {foreign.label} of domain '{foreign.domain}' is not an ONNX operator, so "
+            "the types of its "
             "tensors are unknown.",
             "Cut it off ('qdq-translator split -i'), and add it again with a TensorRT plugin.",
         )
@@ -137,7 +138,7 @@ def explicit(
         bad = [row.name for row in on_dla if row.name in single]
         if bad:
             raise UserError(
-                f"'{bad[0]}' cannot compute in FP16, and the DLA has only INT8 and FP16: {single[bad[0]]}{others(bad)}.",
+                f"'{bad[0]}' cannot compute in FP16; the DLA has only INT8 and FP16: {single[bad[0]]}{others(bad)}.",
                 "Scale the network's values down, or cut the layer off with 'split'.",
             )
         typing = Typing(graph, form, frozenset(single))
@@ -199,7 +200,8 @@ def _written(translated: Translated, how: ExplicitOptions, notes: list[str]) -> 
     small = needs_float32(placed) if form.half_scales and how.scale_type == "auto" else []
     if small:
         notes.append(
-            f"Scales stay float32 (opset {FP16_FP32_SCALES.opset}), because '{small[0]}'{others(small)} would be no normal float16 "
+            f"Scales stay float32 (opset {FP16_FP32_SCALES.opset}), because '{small[0]}'{others(small)} would be no "
+            "normal float16 "
             "number; --scale_type fp16 writes the nearest one instead."
         )
         form = FP16_FP32_SCALES

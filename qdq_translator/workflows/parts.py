@@ -60,8 +60,8 @@ class _Planned:
     applied: Sequence[Applied] = ()
 
     def own(self, graph: Graph, names: Sequence[str], forward: bool, stop: Container[str] = ()) -> list[str]:
-        """Tensors of `graph` in place of these, and for those that only a rewrite made the next ones before or behind them. stop:
-        layers that are not passed on the way."""
+        """Tensors of `graph` in place of these, and for those that only a rewrite made the next ones before or behind
+        them. stop: layers that are not passed on the way."""
         was = {new: old for a in self.applied for old, made in a.tensors.items() for new in made}
         found: dict[str, None] = {}
         pending, seen = list(names), set(names)
@@ -257,7 +257,7 @@ def prove(whole: Graph, parts: Sequence[Part], shapes: Mapping[str, Sequence[int
     return inputs.runs
 
 
-# ---------------------------------------------------------------- from files to files
+# ---------------- from files to files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,8 +271,8 @@ class Request:
 
 
 def split_translation(files: TranslationFiles, request: Request, graph: Optional[Graph] = None) -> dict[str, Any]:
-    """Split a translation into several with all files each, and a manifest. graph: of the model in its file, so that the file is not
-    read again. Raises UserError if it cannot be cut."""
+    """Split a translation into several with all files each, and a manifest. graph: of the model in its file, so that
+    the file is not read again. Raises UserError if it cannot be cut."""
     report, config = files.read_report(), files.read_config()
     options = options_of(config.get("options", {}), _KEPT)
     if graph is None:
@@ -338,7 +338,9 @@ def split_model(path: Path, options: TranslateOptions, request: Request) -> dict
 
 
 _Save = Callable[[Part, str, Path], Tuple[str, Dict[str, Any]]]
-"""Writes a part under a name into a folder; returns the file of its model, and what its row of the manifest says further."""
+"""Writes a part under a name into a folder; returns the file of its model, and what its row of the manifest says
+further.
+"""
 
 
 def _split(

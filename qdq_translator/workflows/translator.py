@@ -96,11 +96,12 @@ def translate(
 ) -> Translation:
     """Translates one model.
 
-    model: a path, whose files must not change meanwhile, or a ModelProto (copied, not changed). name: what the files are
-    called (default: the file's stem, else the graph's name). progress: told how far the calibration is (`--calibrate`).
-    assume_scales: plan as if every tensor had one and the same scale (`qdq-translator plan`). where: who observes data
-    (default: this process). try_more: say what further options would do. explicit: for `explicit`, which puts Q/DQ back
-    (TensorRT 10 and later). given: tensor -> scale, for a float model. Raises UserError, always with a remedy.
+    model: a path, whose files must not change meanwhile, or a ModelProto (copied, not changed). name: what the files
+    are called (default: the file's stem, else the graph's name). progress: told how far the calibration is
+    (`--calibrate`). assume_scales: plan as if every tensor had one and the same scale (`qdq-translator plan`). where:
+    who observes data (default: this process). try_more: say what further options would do. explicit: for `explicit`,
+    which puts Q/DQ back (TensorRT 10 and later). given: tensor -> scale, for a float model. Raises UserError, always
+    with a remedy.
     """
     options = options or TranslateOptions()
     diagnostics = Diagnostics()
@@ -310,7 +311,9 @@ def _earned(given: _Given, settings: Settings, diagnostics: Diagnostics, where: 
 
 
 def _proved(given: _Given, settings: Settings, network: Network, said: Diagnostics) -> tuple[Network, Diagnostics]:
-    """The network and its messages without the rewrites that are not seen to be the same function in ONNX Runtime (`--prove`)."""
+    """The network and its messages without the rewrites that are not seen to be the same function in ONNX Runtime
+    (`--prove`).
+    """
     from qdq_translator.simulate.prove import SAMPLES, prove
 
     refuted = {rule: dict(nodes) for rule, nodes in settings.refuted.items()}
@@ -473,8 +476,8 @@ def _refit(
     progress: Progress,
     where: Evaluation,
 ) -> None:
-    """`--equalize` and `--unify_scales requantize`. Raises UserError for `--equalize` of a network with its own scales, whose quantized
-    weights would change; and if `--prove` refutes the Scales, which is a bug."""
+    """`--equalize` and `--unify_scales requantize`. Raises UserError for `--equalize` of a network with its own scales,
+    whose quantized weights would change; and if `--prove` refutes the Scales, which is a bug."""
     from qdq_translator.simulate.calibration.equalize import equalize
     from qdq_translator.simulate.calibration.requantize import requantize
     from qdq_translator.simulate.finite import only_finite
@@ -521,7 +524,8 @@ def _report_weights(weights: list[WeightCheck], diagnostics: Diagnostics) -> Non
             why = "it has one scale for all of them, because it is not the second matrix of a product of two"
         diagnostics.info(
             "W1",
-            f"TensorRT will requantize weight '{row.weight}' of '{row.node}': {100 * row.share:.4g}% of its quantized values "
+            f"TensorRT will requantize weight '{row.weight}' of '{row.node}': {100 * row.share:.4g}% of "
+            "its quantized values "
             f"stay as trained ({why}); largest error {100 * row.largest_error:.2g}% of "
             "the channel's range.",
             node=row.node,

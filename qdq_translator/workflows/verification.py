@@ -341,7 +341,8 @@ def _failed(options: VerifyOptions, outputs: Outputs) -> list[str]:
     if options.max_metric_drop is not None and _metric_drop(outputs) > options.max_metric_drop:
         failed.append(
             f"The metric '{options.metric}' falls from {outputs.metric[EXPLICIT]:.6g} to "
-            f"{outputs.metric[SIMULATED]:.6g}; --max_metric_drop allows {options.max_metric_drop:g}. --sensitivity names the layers that cost most."
+            f"{outputs.metric[SIMULATED]:.6g}; --max_metric_drop allows {options.max_metric_drop:g}. --sensitivity "
+            "names the layers that cost most."
         )
     if options.min_top1_agreement is not None and all(r.top1_agreement is None for r in rows.values()):
         failed.append(

@@ -205,7 +205,7 @@ def _print_account(out: Console, found: Account) -> None:
 
 
 def _print_ranking(out: Console, found: Sensitivity, everything: bool) -> None:
-    """A row for each set of tensors that was left float alone, with its first cause, or all causes with `everything`."""
+    """A row for each set of tensors left float alone, with its first cause, or all causes with `everything`."""
     base, before, left = found.baseline_db, found.baseline_metric, found.candidates_left_out
     metric = "" if before is None else f", metric {before:.6g}"
     ranked = " With one tensor left float:" if found.ranking else ""
@@ -236,7 +236,8 @@ def _print_chosen(out: Console, found: Sensitivity, everything: bool) -> None:
     best = found.chosen[-1]
     metric = "" if best.metric is None else f", metric {best.metric:.6g}"
     out.print(
-        f"{counted(len(found.layers), 'layer')} kept above INT8 together: {_db(best.sqnr_db, best.sqnr_db == math.inf)} "
+        f"{counted(len(found.layers), 'layer')} kept above INT8 together: "
+        f"{_db(best.sqnr_db, best.sqnr_db == math.inf)} "
         f"dB, cosine {best.cosine:.6f}{metric}. Translate again with"
     )
     layer_argument = f"  --layer_arg {escape(shlex.quote(found.layer_argument))}"

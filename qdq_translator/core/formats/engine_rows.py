@@ -1,6 +1,7 @@
 """Rows of an engine beside its plan: `check-engine --json`, `engine` of `report --json` and of NAME_board.json.
 
-docs/report_schema.md explains the keys. Precisions are 'int8', 'fp16', ..., '' if unknown; milliseconds are None without a profile.
+docs/report_schema.md explains the keys. Precisions are 'int8', 'fp16', ..., '' if unknown; milliseconds are None
+without a profile.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ MISSING, DISOBEYED = "missing", "disobeyed"
 
 @dataclass(frozen=True)
 class Checked:
-    """A planned layer versus the engine. verdict: see `engine.inspector`. engine_layer: that computes it. device: 'GPU',
-    'DLA' or ''."""
+    """A planned layer versus the engine. verdict: see `engine.inspector`. engine_layer: that computes it. device:
+    'GPU', 'DLA' or ''."""
 
     name: str
     op: str
@@ -44,8 +45,8 @@ class LayerVerdict(Checked):
 
 @dataclass(frozen=True)
 class BuiltLayer(Checked):
-    """against: the plan. format: of inputs and outputs, in TensorRT's words. milliseconds: of the layer of the engine, in
-    the row of the first planned layer that it computes; the others have None and the same `engine_layer`."""
+    """against: the plan. format: of inputs and outputs, in TensorRT's words. milliseconds: of the layer of the engine,
+    in the row of the first planned layer that it computes; the others have None and the same `engine_layer`."""
 
     against: bool
     format: str
@@ -93,8 +94,8 @@ class Unmatched:
 
 @dataclass(frozen=True)
 class Unfused:
-    """A Q or DQ that stayed a layer of the engine. node: the Q or DQ; pattern: what is around it, '' if nothing explains it; cure.
-    tensor: what the pair quantizes. readers: nodes that read the pair."""
+    """A Q or DQ that stayed a layer of the engine. node: the Q or DQ; pattern: what is around it, '' if nothing
+    explains it; cure. tensor: what the pair quantizes. readers: nodes that read the pair."""
 
     layer: str
     node: str
@@ -125,8 +126,8 @@ class CheckSummary:
 
 @dataclass(frozen=True)
 class Engine:
-    """layers: one row a planned layer. disagreements: names of the layers that run against the plan. unmatched: layers of
-    the engine that compute no planned one. missing: planned, nowhere. unfused: of an explicit network."""
+    """layers: one row a planned layer. disagreements: names of the layers that run against the plan. unmatched: layers
+    of the engine that compute no planned one. missing: planned, nowhere. unfused: of an explicit network."""
 
     summary: CheckSummary
     milliseconds: Optional[float]

@@ -1,4 +1,5 @@
-"""Paths and readers of a translation's files, which are a set: its id is in the model, the precision config and the report.
+"""Paths and readers of a translation's files, which are a set: its id is in the model, the precision config and the
+report.
 
 A run that is killed while it places its files leaves a mixture of two sets: the model, which is placed first, and the
 report, which is placed last, are of different ones. The cache and the layer argument have no room for an id; the report
@@ -119,7 +120,9 @@ class TranslationFiles:
 
 
 def stated_beside(cache: Path) -> frozenset[str]:
-    """The tensors that the translated model quantized itself, by the config next to a cache of this program; none without one."""
+    """The tensors that the translated model quantized itself, by the config next to a cache of this program; none
+    without one.
+    """
     name, found, _ = cache.name.rpartition("_precision_config_calib.cache")
     files = TranslationFiles(cache.parent, name) if found and name else None
     if files is None or not files.config.is_file():
@@ -129,7 +132,7 @@ def stated_beside(cache: Path) -> frozenset[str]:
 
 
 def read_layer_argument(given: str) -> dict[str, str]:
-    """Layer name -> precision, from a file that holds a --layerPrecisions argument or from its value. Raises UserError."""
+    """Layer name -> precision, from the value of --layerPrecisions or a file that holds it. Raises UserError."""
     text = read_text(Path(given), "Check the path.") if ":" not in given or Path(given).is_file() else given
     return _precisions(text, given, "It contains the value of --layerPrecisions: layer:fp16,layer:fp16.")
 

@@ -1,5 +1,5 @@
-"""Names of layers: those that trtexec's `--layerPrecisions` passes to TensorRT unchanged, its value (`name:fp16,name:fp16`), and the layers
-that `--keep_fp16` names (fact 3.6, 3.7, 3.19)."""
+"""Names of layers: those that trtexec's `--layerPrecisions` passes to TensorRT unchanged, its value
+(`name:fp16,name:fp16`), and the layers that `--keep_fp16` names (fact 3.6, 3.7, 3.19)."""
 
 from __future__ import annotations
 
@@ -74,8 +74,9 @@ def read_layers(items: Sequence[str]) -> list[str]:
 
 
 def kept_layers(items: Sequence[str], nodes: Iterable[str], gone: Mapping[str, Sequence[str]]) -> frozenset[str]:
-    """The nodes that `items` name. nodes: all of the stripped model. gone: node of the user's model that a rewrite replaced,
-    or that has another name (rule F6) -> the nodes that do its work. `*` and `?` in an item match any characters, unless a node is called just so.
+    """The nodes that `items` name. nodes: all of the stripped model. gone: node of the user's model that a rewrite
+    replaced, or that has another name (rule F6) -> the nodes that do its work. `*` and `?` in an item match any
+    characters, unless a node is called just so.
 
     Raises UserError for an item that names nothing.
     """

@@ -1,4 +1,6 @@
-"""NumPy's .npy and .npz files from untrusted sources: sizes and types are checked before anything is unpacked or mapped."""
+"""NumPy's .npy and .npz files from untrusted sources: sizes and types are checked before anything is unpacked or
+mapped.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def read_npy(path: Path) -> np.ndarray:
         (shape, by_column, dtype), begin = read_header(file), file.tell()
         if not _size(shape, dtype, size_of(file) - begin):
             return np.zeros(shape, dtype)
-        return np.memmap(file, dtype, "r", begin, shape, "F" if by_column else "C")  # type: ignore[call-overload, no-any-return]
+        return np.memmap(file, dtype, "r", begin, shape, "F" if by_column else "C")  # type: ignore
 
 
 def read_header(file: Any) -> Header:

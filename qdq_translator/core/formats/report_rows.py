@@ -1,4 +1,6 @@
-"""Rows of NAME_report.json: written, read and published as a schema from these definitions. docs/report_schema.md explains the keys."""
+"""Rows of NAME_report.json: written, read and published as a schema from these definitions. docs/report_schema.md
+explains the keys.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class CacheVersion:
 
 @dataclass(frozen=True)
 class WeightParts:
-    """Elements of weights: in INT8, and above it by design, by a limit of the DLA, or avoidably. total: the sum of the other four."""
+    """Elements of weights: in INT8, and above it by design, by a limit of the DLA, or avoidably. total: the sum of the
+    other four.
+    """
 
     total: int
     int8: int
@@ -48,7 +52,7 @@ class WeightParts:
 
 @dataclass(frozen=True)
 class LayerParts(WeightParts):
-    """The same in layers. without_float_data: layers on shapes, integers or constants only, which are not in `total`."""
+    """The same in layers. without_float_data: layers on shapes, integers or constants, not in `total`."""
 
     without_float_data: int
 
@@ -81,7 +85,9 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Origin:
-    """Origin of a scale. rule: that gave it. node: where it applied. source: the tensor whose scale it used. note: remark of the rule."""
+    """Origin of a scale. rule: that gave it. node: where it applied. source: the tensor whose scale it used. note:
+    remark of the rule.
+    """
 
     rule: str
     node: str = field(default="", metadata=_SPARSE)
@@ -485,7 +491,9 @@ class DiagnosticRow:
 
 @dataclass(frozen=True)
 class Border:
-    """An input or output of a part. type: ONNX's name of it. scale: None for a float tensor. format: of `--inputIOFormats`."""
+    """An input or output of a part. type: ONNX's name of it. scale: None for a float tensor. format: of
+    `--inputIOFormats`.
+    """
 
     name: str
     type: Optional[str] = field(default=None, metadata=_LATER)
@@ -636,8 +644,9 @@ class Metric:
 
 @dataclass(frozen=True)
 class Summary:
-    """What `translate` prints at its end, and one row of `translate --json`. source: as named on the command line. preset: the
-    flags that a preset stands for. failed: missed thresholds, '' for none. not_cut: why there are no parts."""
+    """What `translate` prints at its end, and one row of `translate --json`. source: as named on the command line.
+    preset: the flags that a preset stands for. failed: missed thresholds, '' for none. not_cut: why there are no parts.
+    """
 
     source: str
     model: str

@@ -37,7 +37,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     found = {}
-    for field, key, _ in _fields(type(value)):  # type: ignore[arg-type]
+    for field, key, _ in _fields(type(value)):  # type: ignore
         item, about = getattr(value, field.name), field.metadata
         if about:
             if "finite" in about and not math.isfinite(item):
@@ -61,13 +61,13 @@ def read(row: Type[Row], content: Mapping[str, Any]) -> Row:
     """The row that `plain` wrote. Unknown keys are ignored; fields that are missing have their defaults.
 
     Raises TypeError for a missing field without a default: check the content against `schema_of(row)` first."""
-    given = _fields(row)  # type: ignore[arg-type]
+    given = _fields(row)  # type: ignore
     return row(**{field.name: _value(kind, content[key]) for field, key, kind in given if key in content})
 
 
 def _value(kind: Any, content: Any) -> Any:
     if dataclasses.is_dataclass(kind):
-        return None if content is None else read(kind, content)  # type: ignore[arg-type]
+        return None if content is None else read(kind, content)  # type: ignore
     inside = get_args(kind)
     if content is None or not inside or kind in _PLAIN:
         return content
@@ -80,7 +80,7 @@ def _value(kind: Any, content: Any) -> Any:
 
 def made_of(row: Type[Row], thing: Any) -> Row:
     """The row whose fields have the values of the thing's attributes of the same name."""
-    return row(**{field.name: getattr(thing, field.name) for field in dataclasses.fields(row)})  # type: ignore[arg-type]
+    return row(**{field.name: getattr(thing, field.name) for field in dataclasses.fields(row)})  # type: ignore
 
 
 def maybe(schema: Schema) -> Schema:
@@ -91,7 +91,7 @@ def maybe(schema: Schema) -> Schema:
 
 def schema_of(row: Type[Any]) -> Schema:
     """JSON Schema (draft 7) of a row. Raises TypeError for an annotation that has none."""
-    fields = _fields(row)  # type: ignore[arg-type]
+    fields = _fields(row)  # type: ignore
     optional = ("later", "sparse")
     return {
         "type": "object",
@@ -104,7 +104,7 @@ def _schema(kind: Any) -> Schema:
     if kind in _PLAIN:
         return _PLAIN[kind]
     if dataclasses.is_dataclass(kind):
-        return schema_of(kind)  # type: ignore[arg-type]
+        return schema_of(kind)  # type: ignore
     origin, inside = get_origin(kind), get_args(kind)
     if origin is Literal:
         return {"type": "string" if isinstance(inside[0], str) else "integer", "enum": list(inside)}

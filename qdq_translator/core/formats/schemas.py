@@ -1,4 +1,5 @@
-"""Schemas of the JSON files that are read (JSON Schema, draft 7), and their reader, which describes each fault in a sentence.
+"""Schemas of the JSON files that are read (JSON Schema, draft 7), and their reader, which describes each fault in a
+sentence.
 
 `docs/report_schema.md` explains the keys. Unknown keys are accepted, because later versions may add some. Keys are
 `required` if the readers depend on them.

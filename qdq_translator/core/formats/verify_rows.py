@@ -1,7 +1,7 @@
 """Rows of `verify --json` and `verify --save`: written and published as a schema from these definitions.
 
-docs/report_schema.md explains the keys. Shares are 0 to 1; noise_share: of the noise at the outputs, by the noise account.
-A ratio in dB is infinite for equal values and null in the file.
+docs/report_schema.md explains the keys. Shares are 0 to 1; noise_share: of the noise at the outputs, by the noise
+account. A ratio in dB is infinite for equal values and null in the file.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _FINITE: Final = {"finite": True}
 
 @dataclass(frozen=True)
 class Slice:
-    """The worst slice of an output along one axis. silent: slices of that axis without a cosine, because the reference is
-    zero throughout; they are left out."""
+    """The worst slice of an output along one axis. silent: slices of that axis without a cosine, because the reference
+    is zero throughout; they are left out."""
 
     axis: int
     index: int

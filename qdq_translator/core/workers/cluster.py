@@ -1,4 +1,6 @@
-"""`--scheduler ADDRESS`: the workers of a Dask cluster. They read the data themselves, so paths must be valid on each worker."""
+"""`--scheduler ADDRESS`: the workers of a Dask cluster. They read the data themselves, so paths must be valid on each
+worker.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ PAUSE = 1.0
 
 
 class Cluster(Engine):
-    """A Dask cluster. Raises UserError within ten seconds if there is no scheduler, and for workers of another version."""
+    """A Dask cluster. Raises UserError without a scheduler (after ten seconds) and for workers of another version."""
 
     def __init__(self, address: str) -> None:
         distributed = needed(
@@ -35,7 +37,8 @@ class Cluster(Engine):
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         self._address = address
         self._sent: collections.deque[dict[str, Any]] = collections.deque(maxlen=KEPT_PARTS)
-        gc.collect()  # a client that never connected closes itself when it is collected, and must not do so while this one starts
+        # a client that never connected closes itself when it is collected, and must not do so while this one starts
+        gc.collect()
         try:
             client: Any = distributed.Client
             self._client = client(address, timeout=PATIENCE, set_as_default=False)
@@ -88,13 +91,17 @@ class Cluster(Engine):
             except UserError:
                 raise
             except Exception as error:
-                # the work went with the last worker that had it or on its way to one, or a shard has ended several workers
+                # the work went with the last worker that had it or on its way to one, or a shard has ended several
+                # workers
                 lost = isinstance(error, (CancelledError, OSError)) or type(error).__name__ in _LOST
                 losses += 1
                 self._sent.clear()
                 if not lost or losses >= MOST_LOSSES:
                     raise UserError(
-                        f"The cluster failed at runs {ranges[done].start} to {ranges[done].stop - 1} of the data: {error}.",
+                        (
+                            f"The cluster failed at runs {ranges[done].start} to {ranges[done].stop - 1} of "
+                            f"the data: {error}."
+                        ),
                         "See the logs of its workers; they may lack memory.",
                     ) from error
                 time.sleep(PAUSE)
@@ -107,8 +114,9 @@ class Cluster(Engine):
         for sent in self._sent:
             held.update(sent)
         new = [name for name in packed.parts if name not in held]
-        # hash=False: a key made from the content may still be on its way out where the same content is sent again; no broadcast,
-        # which waits without end for a worker that has just died: the others fetch what they need from the one that got it
+        # hash=False: a key made from the content may still be on its way out where the same content is sent again; no
+        # broadcast, which waits without end for a worker that has just died: the others fetch what they need from the
+        # one that got it
         data = [packed.body, *(bytes(packed.parts[name]) for name in new)]
         body, *futures = self._client.scatter(data, hash=False)
         held.update(zip(new, futures))

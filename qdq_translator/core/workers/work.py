@@ -1,5 +1,6 @@
-"""Work of an engine of evaluations: a task, its shards, and the sum of their parts in a fixed order. A task is sent as bytes, with its large
-parts (initializers of models, arrays) separate: a worker that already has them needs only the new ones."""
+"""Work of an engine of evaluations: a task, its shards, and the sum of their parts in a fixed order. A task is sent as
+bytes, with its large parts (initializers of models, arrays) separate: a worker that already has them needs only the new
+ones."""
 
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ class Engine(ABC):
         """The folded part of each shard, in order. Raises UserError, the first in the order of the shards."""
 
     def remembered(self, key: Any, compute: Callable[[], Any]) -> Any:
-        """The result of `compute`, possibly from a cache. key: everything that the result depends on; `pack` knows it."""
+        """The result of `compute`, possibly from a cache. key: all that the result depends on; `pack` knows it."""
         return compute()
 
     def run(
@@ -105,8 +106,8 @@ class Engine(ABC):
         progress: Callable[[int], None] = lambda done: None,
         watch: Callable[[Any], None] = lambda part: None,
     ) -> Any:
-        """All shards folded. progress: told how many runs are done. watch: shown the part of each shard, in order, before it
-        is merged."""
+        """All shards folded. progress: told how many runs are done. watch: shown the part of each shard, in order,
+        before it is merged."""
         done = 0
 
         def counted() -> Iterator[Any]:
@@ -137,7 +138,7 @@ class InProcess(Engine):
                 yield fold(work, (next(results) for _ in shard))
 
 
-# ---------------------------------------------------------------- within a worker
+# ---------------- within a worker
 
 
 class _Opened:
@@ -172,7 +173,7 @@ LEAST_PART = 16 * 1024
 
 @dataclass(frozen=True)
 class Packed:
-    """body: a pickle without its large parts. parts: SHA-256 -> bytes, in the order of the body. digest: of everything."""
+    """body: a pickle without its large parts. parts: SHA-256 -> bytes, in the body's order. digest: of everything."""
 
     body: bytes
     order: Sequence[str]

@@ -1,8 +1,9 @@
 """Programs that run a network on a board, one module each, which writes the files that the program reads.
 
-A consumer is a module with `TITLE`, `SOURCES` (its public pages) and `write(bundle)`, which writes its files into `bundle.folder` and
-returns the steps for the page. If they apply: `refuse(bundle)`, why it cannot run the network or '', and `OWN_MODEL = True`: it builds
-from the user's own ONNX file. A new one is a module, a name in `NAMES` and a test.
+A consumer is a module with `TITLE`, `SOURCES` (its public pages) and `write(bundle)`, which writes its files into
+`bundle.folder` and returns the steps for the page. If they apply: `refuse(bundle)`, why it cannot run the network or
+'', and `OWN_MODEL = True`: it builds from the user's own ONNX file. A new one is a module, a name in `NAMES` and a
+test.
 """
 
 from __future__ import annotations

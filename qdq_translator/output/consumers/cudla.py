@@ -20,7 +20,10 @@ def refuse(bundle: Bundle) -> str:
         return f"{bundle.platform.name} has no DLA, or the target is its GPU"
     if bundle.loadable is None:
         gpu = sorted(bundle.gpu_layers)
-        return f"layer '{gpu[0]}'{others(gpu)} {'runs' if len(gpu) == 1 else 'run'} on the GPU, and no part without GPU layers was cut off"
+        return (
+            f"layer '{gpu[0]}'{others(gpu)} {'runs' if len(gpu) == 1 else 'run'} on the GPU, and no part without GPU "
+            "layers was cut off"
+        )
     ends = (*bundle.loadable.inputs, *bundle.loadable.outputs)
     wrong = [end for end in ends if not 2 <= len(end.shape) <= 4]
     return f"'{wrong[0].name}' has {len(wrong[0].shape)} dimensions" if wrong else ""
@@ -46,5 +49,8 @@ def write(bundle: Bundle) -> list[str]:
     )
     return [
         "sh cudla/build_loadable.sh",
-        f'# in the application: #include "{bundle.name}_io.h", cudlaModuleLoadFromMemory of cudla/{bundle.name}.loadable',
+        (
+            f'# in the application: #include "{bundle.name}_io.h", cudlaModuleLoadFromMemory of '
+            f"cudla/{bundle.name}.loadable"
+        ),
     ]

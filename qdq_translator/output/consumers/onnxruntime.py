@@ -12,7 +12,7 @@ SOURCES = (
     "onnxruntime.ai/docs/execution-providers/TensorRT-ExecutionProvider.html",
     "onnxruntime.ai/docs/api/c/struct_ort_tensor_r_t_provider_options.html",
 )
-PROGRAM = '''"""Runs {name} with ONNX Runtime's TensorRT provider. The engine is built at the first start and kept in engines/."""
+PROGRAM = '''"""Runs {name} with ONNX Runtime's TensorRT provider. The first start builds the engine in engines/."""
 
 import json
 from pathlib import Path
@@ -52,7 +52,10 @@ def write(bundle: Bundle) -> list[str]:
     shapes = [list(end.shape) for end in bundle.inputs]
     bundle.write("onnxruntime/run.py", PROGRAM.format(name=bundle.name, model=model, shapes=shapes))
     return [
-        "python3 onnxruntime/run.py    # needs an ONNX Runtime with the TensorRT provider (onnxruntime-gpu, or JetPack's wheel)"
+        (
+            "python3 onnxruntime/run.py    # needs an ONNX Runtime with the TensorRT provider (onnxruntime-gpu, or "
+            "JetPack's wheel)"
+        )
     ]
 
 

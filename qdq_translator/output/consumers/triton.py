@@ -1,4 +1,6 @@
-"""Triton Inference Server: a model repository for the TensorRT backend, and the script that builds its plan on the board."""
+"""Triton Inference Server: a model repository for the TensorRT backend, and the script that builds its plan on the
+board.
+"""
 
 from __future__ import annotations
 

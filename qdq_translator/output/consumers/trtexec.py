@@ -1,4 +1,6 @@
-"""trtexec: a script that checks the files, writes the version of the board into the header of a copy of the cache, and builds."""
+"""trtexec: a script that checks the files, writes the version of the board into the header of a copy of the cache, and
+builds.
+"""
 
 from __future__ import annotations
 

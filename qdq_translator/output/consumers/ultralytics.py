@@ -1,6 +1,7 @@
-"""ultralytics: an engine of its own ONNX file with its metadata in front, as its predictor reads it; and the cache for exporters that
-read one (8.3 does, from `NAME.cache` beside the weights; 8.4.190 calibrates anew each time). The calibrator of 8.3.0 to 8.3.100 is
-Entropy2's, that of 8.3.150 MinMax's, that of 8.3.240 Entropy2's for a DLA and MinMax's for a GPU."""
+"""ultralytics: an engine of its own ONNX file with its metadata in front, as its predictor reads it; and the cache for
+exporters that read one (8.3 does, from `NAME.cache` beside the weights; 8.4.190 calibrates anew each time). The
+calibrator of 8.3.0 to 8.3.100 is Entropy2's, that of 8.3.150 MinMax's, that of 8.3.240 Entropy2's for a DLA and
+MinMax's for a GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ SOURCES = (
     "ultralytics 8.3.0 to 8.3.240 and 8.4.190: EngineCalibrator, and AutoBackend's reader of .engine files",
 )
 OWN_MODEL = True
-PROGRAM = '''"""Writes {name}.engine for ultralytics: the length of the metadata (4 bytes), the metadata (JSON), the engine of trtexec."""
+PROGRAM = '''"""Writes {name}.engine for ultralytics: metadata length (4 bytes), metadata (JSON), engine of trtexec."""
 
 from pathlib import Path
 
@@ -48,7 +49,10 @@ def write(bundle: Bundle) -> list[str]:
     return [
         "sh ultralytics/build.sh && python3 ultralytics/make_engine.py",
         f"yolo predict {shlex.quote(f'model=ultralytics/{name}.engine')}",
-        f"# or, with an exporter that reads a cache: {name}.cache beside {name}.pt, then yolo export format=engine int8=True",
+        (
+            f"# or, with an exporter that reads a cache: {name}.cache beside {name}.pt, then yolo export "
+            "format=engine int8=True"
+        ),
         f"# {minmax}",
     ]
 

@@ -78,7 +78,7 @@ def contents(graph: Graph, cache: str, layer_argument: str, config: Mapping[str,
     return {SET_KEY: digest_of_json(found, SET_DIGITS), **found}
 
 
-# -------------------------------------------------------------------- what has become of it
+# ---------------- what has become of it
 
 
 def disagreements(

@@ -1,4 +1,6 @@
-"""What differs between two reports, or two engines: layers, scales, options, times, for the page, the terminal and as one plain object."""
+"""What differs between two reports, or two engines: layers, scales, options, times, for the page, the terminal and as
+one plain object.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ _ENGINE_WORTH = ("int8", "fp8", "fp16", "bf16", "fp32")
 
 @dataclass(frozen=True)
 class Change:
-    """A layer or a tensor that differs. before, after: a `Layer` or `Tensor`, None if one side lacks it. ratio: of two scales."""
+    """A layer or a tensor that differs. before, after: a `Layer` or `Tensor`, None if one side lacks it. ratio: of two
+    scales.
+    """
 
     name: str
     link: str
@@ -143,8 +147,8 @@ def first_share(bar: Bar) -> Optional[float]:
 
 
 def changed_layers(before: Network, after: Network) -> list[Change]:
-    """Layers whose precision differs, or their place on or off the DLA if both have a DLA as target, and layers that only one of the
-    two has; marks the changed ones."""
+    """Layers whose precision differs, or their place on or off the DLA if both have a DLA as target, and layers that
+    only one of the two has; marks the changed ones."""
     rows: list[Change] = []
     for layer in after.layers:
         index = before.layer_index.get(layer.name)
@@ -164,7 +168,9 @@ def changed_layers(before: Network, after: Network) -> list[Change]:
 
 
 def changed_scales(before: Network, after: Network) -> list[Change]:
-    """Tensors whose scale differs by a bit or more, or that only one of the two gives a scale: the largest factor first."""
+    """Tensors whose scale differs by a bit or more, or that only one of the two gives a scale: the largest factor
+    first.
+    """
     old, new = ({t.name: t for t in side.tensors if t.scale is not None} for side in (before, after))
     rows: list[Change] = []
     for name in dict.fromkeys((*new, *old)):

@@ -82,8 +82,8 @@ def _part(value: Any) -> str:
 
 
 def coverage(plan: list[rows.LayerPlan]) -> rows.Coverage:
-    """Layers, MACs and weights in INT8, and above it by design, by a limit of the DLA, and avoidably. MACs are None as soon
-    as one layer's are unknown, and `unknown_layers` counts those."""
+    """Layers, MACs and weights in INT8, and above it by design, by a limit of the DLA, and avoidably. MACs are None as
+    soon as one layer's are unknown, and `unknown_layers` counts those."""
     computing = [layer for layer in plan if layer.precision in (INT8, FP16)]
     parts = {
         "total": computing,

@@ -1,5 +1,5 @@
-"""What the page draws from: layers and tensors as rows without keys, every text once; shares, the ridge of the roofline, and the noise of
-`verify` along the network. Node data for Model Explorer."""
+"""What the page draws from: layers and tensors as rows without keys, every text once; shares, the ridge of the
+roofline, and the noise of `verify` along the network. Node data for Model Explorer."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def page_data(
     before: Optional[Network] = None,
     engine_before: Optional[Engine] = None,
 ) -> dict[str, Any]:
-    """The object of the script. engine: what `inspector.engine_truth` found for the layers of `report`. before, engine_before: of the other side of
-    a comparison."""
+    """The object of the script. engine: what `inspector.engine_truth` found for the layers of `report`. before,
+    engine_before: of the other side of a comparison."""
     texts: dict[str, int] = {}
 
     def rows(columns: dict[str, Callable[[Any], Any]], items: list[Any]) -> dict[str, Any]:
@@ -133,8 +133,8 @@ _HEAT = [{"stop": 0, "bgColor": "#f4f6f8"}, {"stop": 1, "bgColor": "#2a6fa9"}]
 
 
 def node_data(report: Report, engine: Optional[Engine] = None) -> dict[str, dict[str, Any]]:
-    """Name of a file's ending -> an object of Model Explorer's `GraphNodeData`: '' what each layer runs in; '_ms' its milliseconds,
-    measured if `engine` (of `engine_truth`) has them, else estimated; absent if neither is known."""
+    """Name of a file's ending -> an object of Model Explorer's `GraphNodeData`: '' what each layer runs in; '_ms' its
+    milliseconds, measured if `engine` (of `engine_truth`) has them, else estimated; absent if neither is known."""
     layers = Network(report).layers
     kinds = {x.name: {"value": KINDS[x.kind][1], "bgColor": _COLOURS[x.kind], "textColor": "#ffffff"} for x in layers}
     found = {"": {"name": "runs in", "results": kinds, "showExpandedSummaryOnGroupNode": True}}
@@ -172,7 +172,7 @@ class Bar:
 
 
 def shares(network: Network) -> list[Bar]:
-    """MACs, layers and weights by planned precision; with a DLA as target by its verdict, and the estimated time too."""
+    """MACs, layers and weights by planned precision; for a DLA by its verdict, and the estimated time too."""
     placed = [(x.device, x) for x in network.layers if x.device in DEVICES and x.device != "folded"]
     found = placed or [(x.kind, x) for x in network.layers if x.kind != "none"]
     kinds = DEVICES if placed else KINDS
@@ -209,7 +209,9 @@ def _bar(
 
 
 def ridge(model: Optional[dict[str, Any]]) -> Optional[float]:
-    """MACs a byte at which arithmetic takes as long as memory in INT8; None without a figure. model: `cost.model` of the report."""
+    """MACs a byte at which arithmetic takes as long as memory in INT8; None without a figure. model: `cost.model` of
+    the report.
+    """
     rates = [(model or {}).get(key) for key in ("int8_rate", "clock_ghz", "bytes_per_second")]
     known = [rate for rate in rates if isinstance(rate, (int, float)) and rate > 0]
     return known[0] * known[1] * 1e9 / known[2] if len(known) == len(rates) else None
@@ -229,8 +231,9 @@ def share_noise(account: Account, network: Network) -> None:
 
 
 def error_along(verify: dict[str, Any], network: Network) -> dict[str, Any]:
-    """`points`: a tensor each, with its number and that of the layer that makes it (-1: none), SQNR in dB as read and as made (None: not
-    computed). `jumps`: the number of a point, where the error grows. {} without results per layer. The dB go into the layers."""
+    """`points`: a tensor each, with its number and that of the layer that makes it (-1: none), SQNR in dB as read and
+    as made (None: not computed). `jumps`: the number of a point, where the error grows. {} without results per layer.
+    The dB go into the layers."""
     per_layer = verify.get("per_layer") or {}
     points: list[dict[str, Any]] = []
     places: dict[str, int] = {}

@@ -19,8 +19,8 @@ from qdq_translator.ir.operators import VIEWS
 @dataclass(frozen=True)
 class FixLists:
     """ops: every operator that is or should be quantized; more: those of them that nothing in INT8 has so far.
-    tensors: those that were never quantized, the first of each root cause. leave: nodes that stay above INT8, with their
-    operators; leave_ops: operators that have no other nodes."""
+    tensors: those that were never quantized, the first of each root cause. leave: nodes that stay above INT8, with
+    their operators; leave_ops: operators that have no other nodes."""
 
     ops: list[str]
     more: list[str]

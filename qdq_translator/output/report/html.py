@@ -1,7 +1,7 @@
 """The report as one self-contained page, and the comparison of two translations as another.
 
-Everything is drawn from the rows of `NAME_report.json` and the object of `verify --save`. Jinja2 escapes every name; the page's
-policy names its only script and style by hash, so that nothing else runs and nothing is loaded.
+Everything is drawn from the rows of `NAME_report.json` and the object of `verify --save`. Jinja2 escapes every name;
+the page's policy names its only script and style by hash, so that nothing else runs and nothing is loaded.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def write_page(
 ) -> None:
     """Writes the page of `report`; with `against` (the earlier translation) the comparison of the two.
 
-    verify: the object that `verify --save` wrote, for `report`. names: what the two sides of a comparison are called, their folders for
-    example. tuned: of NAME_tune.json. engines: what `inspector.engine_truth` made of the engine of `report`; two of them,
-    A and B, are compared (with `against`, A is its engine). Raises MissingDependency without jinja2, and UserError if the file cannot be
-    written.
+    verify: the object that `verify --save` wrote, for `report`. names: what the two sides of a comparison are called,
+    their folders for example. tuned: of NAME_tune.json. engines: what `inspector.engine_truth` made of the engine of
+    `report`; two of them, A and B, are compared (with `against`, A is its engine). Raises MissingDependency without
+    jinja2, and UserError if the file cannot be written.
     """
     if against is not None:
         text = comparison_page(report, against, verify, names, engines)

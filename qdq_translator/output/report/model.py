@@ -1,4 +1,6 @@
-"""The report as rows for the page: one object per tensor and layer, with all that the page shows of it, and the network on the DLA."""
+"""The report as rows for the page: one object per tensor and layer, with all that the page shows of it, and the network
+on the DLA.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,8 @@ _BARE: Any = TensorScale("", None, "", False, "")  # type: ignore[arg-type]
 
 @dataclasses.dataclass
 class Tensor:
-    """row: its scale, of empty values if it has none. producer: layer, -1 for graph inputs. assumed: of a plan, which gives it one.
-    bits_lost: of its resolution, on a range that the DLA requires it to share; None if it shares none."""
+    """row: its scale, of empty values if it has none. producer: layer, -1 for graph inputs. assumed: of a plan, which
+    gives it one. bits_lost: of its resolution, on a range that the DLA requires it to share; None if it shares none."""
 
     name: str
     row: TensorScale = _BARE
@@ -53,9 +55,10 @@ class Tensor:
 
 @dataclasses.dataclass
 class Layer:
-    """One row of the plan, numbered. kind: a key of KINDS. device: one of DEVICES, '' for a GPU as target. cause, inputs,
-    outputs: numbers of tensors (-1: none). subgraph: of the DLA, -1 for none. db: SQNR of what it makes, as read ('equal', 'none left' without one). noise: its share (0
-    to 1) of the noise at the outputs, by the noise account. changed: of a comparison, 'better', 'worse', 'new' or ''."""
+    """One row of the plan, numbered. kind: a key of KINDS. device: one of DEVICES, '' for a GPU as target. cause,
+    inputs, outputs: numbers of tensors (-1: none). subgraph: of the DLA, -1 for none. db: SQNR of what it makes, as
+    read ('equal', 'none left' without one). noise: its share (0 to 1) of the noise at the outputs, by the noise
+    account. changed: of a comparison, 'better', 'worse', 'new' or ''."""
 
     index: int
     row: LayerPlan
@@ -164,8 +167,8 @@ class Subgraph:
 
 @dataclasses.dataclass(frozen=True)
 class Dla:
-    """limits: limit -> its first finding and the layers that violate it. fallbacks: layers on the GPU, each with the findings that
-    cause it and why no rewrite applied ('' if none was tried)."""
+    """limits: limit -> its first finding and the layers that violate it. fallbacks: layers on the GPU, each with the
+    findings that cause it and why no rewrite applied ('' if none was tried)."""
 
     limits: dict[str, tuple[Finding, list[Layer]]]
     fallbacks: list[tuple[Layer, list[Finding], str]]

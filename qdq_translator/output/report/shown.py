@@ -14,7 +14,9 @@ _LONGEST = 200
 
 
 class Shown:
-    """At most ten lines as text; in a notebook the overview of the page, or the lines if there is no report or no jinja2."""
+    """At most ten lines as text; in a notebook the overview of the page, or the lines if there is no report or no
+    jinja2.
+    """
 
     def lines(self) -> list[str]:
         """The summary."""

@@ -40,7 +40,9 @@ def print_pairs(out: Console, rows: Iterable[tuple[str, str]]) -> None:
 
 
 def print_list(out: Console, titles: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> None:
-    """Rows of plain text below their titles, without lines or margins: many rows of few words. right: columns of numbers."""
+    """Rows of plain text below their titles, without lines or margins: many rows of few words. right: columns of
+    numbers.
+    """
     table = Table(box=None, padding=(0, 1, 0, 1), pad_edge=True)
     for index, heading in enumerate(titles):
         table.add_column(heading, justify="right" if index in right else "left", overflow="fold")
@@ -83,7 +85,8 @@ def print_table(
 
 
 def print_fitted(out: Console, sections: Sequence[Callable[[Console], None]], lines: int = LINES) -> None:
-    """Prints the sections in order, in at most `lines` lines: while there are more, the longest section loses its last row.
+    """Prints the sections in order, in at most `lines` lines: while there are more, the longest section loses its last
+    row.
 
     A section that was shortened ends in the number of its lines that `--all` adds.
     """

@@ -86,7 +86,10 @@ def cut_lines(split: Optional[rows.CutParts], not_cut: str = "") -> Iterator[tup
     macs = f" with {percent(behind, 1)} of the MACs, which are not on the DLA," if behind >= 0.001 else ""
     yield (
         "cut",
-        f"the tail of {counted(len(split.tail), 'layer')}{macs} is a part of its own; files and manifest in {split.folder}",
+        (
+            f"the tail of {counted(len(split.tail), 'layer')}{macs} is a part of its own; files and manifest in "
+            f"{split.folder}"
+        ),
     )
     yield "", f"the DLA's part {part.file}: {own}, {counted(part.subgraphs or 0, 'subgraph')}{time}"
     yield (

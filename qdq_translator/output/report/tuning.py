@@ -18,7 +18,9 @@ GIVEN = "the given options"
 """A row for comparison."""
 CHOSEN, BEYOND = "->", "x"
 CALIBRATED = ("calibrate_method", "equalize", "unify_scales", "recalibrate")
-"""Options fitted to data (unify_scales: 'data', 'requantize'), measured on other samples, and reported if they were not chosen."""
+"""Options fitted to data (unify_scales: 'data', 'requantize'), measured on other samples, and reported if they were not
+chosen.
+"""
 
 
 def tuning(results: Tuning) -> dict[str, Any]:
@@ -42,9 +44,9 @@ def tuning(results: Tuning) -> dict[str, Any]:
 
 
 def table(results: Tuning) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows: the chosen point, the others of the front within the limits, those beyond, and for comparison the
-    given options and FP16. The first cell marks the chosen one and those beyond.
-    A row with the figures of the one above is left out."""
+    """Headings and rows: the chosen point, the others of the front within the limits, those beyond, and for comparison
+    the given options and FP16. The first cell marks the chosen one and those beyond. A row with the figures of the one
+    above is left out."""
     front = sorted(results.front or (results.best,), key=results.goal.rank)
     more = [p for p in results.points if (p.why == FP16 or not (p.changes or p.kept_fp16)) and p not in front]
     rows = [*front[:MOST_ROWS], *more]
@@ -81,7 +83,10 @@ def notes(results: Tuning) -> Iterator[str]:
     limits = [] if goal.max_drop is None else [f"a drop of {goal.max_drop:g}"]
     limits += [] if goal.budget_ms is None else [f"{goal.budget_ms:g} ms"]
     more = len(results.front) - MOST_ROWS
-    yield f"{CHOSEN}: chosen and written; {BEYOND}: beyond {' and '.join(limits)}; change: from the row above; times are estimates"
+    yield (
+        f"{CHOSEN}: chosen and written; {BEYOND}: beyond {' and '.join(limits)}; change: from the row "
+        "above; times are estimates"
+    )
     if more > 0:
         yield f"{more} more rows in the file"
     if best.measured.error is not None:
@@ -100,7 +105,8 @@ def notes(results: Tuning) -> Iterator[str]:
         yield f"tried, not chosen: {'; '.join(tried)}"
     for row in results.additivity:
         yield (
-            f"{counted(row.tensors, 'layer')} in FP16 should remove {100 * row.expected_share:.0f}% of the noise energy by "
+            f"{counted(row.tensors, 'layer')} in FP16 should remove {100 * row.expected_share:.0f}% of "
+            "the noise energy by "
             f"the noise account; measured: {100 * row.measured_share:.0f}%"
         )
     sums = (row.account.sentence for row in results.sensitivity[:1])

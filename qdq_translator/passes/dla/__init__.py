@@ -1,10 +1,12 @@
-"""`--dla_rewrites`: replaces operators that the DLA does not support with ones that it supports (rules D, one module each).
+"""`--dla_rewrites`: replaces operators that the DLA does not support with ones that it supports (rules D, one module
+each).
 
-Each module has `RULE` and `apply(rewriter)`, or `rewrite(rewriter, node)` for the nodes of `OPERATORS` that a limit (one of `CURED`) assigns to
-the GPU, which raises `Stays` where the rule does not apply; its docstring lists both cases. A rule replaces layers
-that the limits (`targets.dla`) assign to the GPU; D1, D3, D5 and D9 document the other layers that they change. Every rewrite computes the
-same function in float, except D22 (optional), which approximates it. Existing tensors keep their scales. A new tensor gets its scale from
-the rule that adds it: at once if the model's own scales determine it, else during inference, as soon as its source has one.
+Each module has `RULE` and `apply(rewriter)`, or `rewrite(rewriter, node)` for the nodes of `OPERATORS` that a limit
+(one of `CURED`) assigns to the GPU, which raises `Stays` where the rule does not apply; its docstring lists both cases.
+A rule replaces layers that the limits (`targets.dla`) assign to the GPU; D1, D3, D5 and D9 document the other layers
+that they change. Every rewrite computes the same function in float, except D22 (optional), which approximates it.
+Existing tensors keep their scales. A new tensor gets its scale from the rule that adds it: at once if the model's own
+scales determine it, else during inference, as soon as its source has one.
 """
 
 from __future__ import annotations
@@ -165,7 +167,11 @@ def _report_growth(before: int, after: int, diagnostics: Diagnostics) -> None:
     if after > 2 * before and after > _SMALL:
         diagnostics.warning(
             "D0",
-            f"The rewrites increase the weights from {before:,} to {after:,}: Convs that copy values have many, and the DLA reads all.",
+            (
+                f"The rewrites increase the weights from {before:,} to {after:,}: Convs that copy values "
+                "have many, and "
+                "the DLA reads all."
+            ),
             hint="'qdq-translator report' lists the replaced operators; a network exported without them is faster.",
             data={"before": before, "after": after},
         )

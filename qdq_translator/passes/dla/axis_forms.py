@@ -1,4 +1,6 @@
-"""Common part of rules D13, D17 and D23: layers of the DLA that multiply along rows, columns or channels with a constant matrix."""
+"""Common part of rules D13, D17 and D23: layers of the DLA that multiply along rows, columns or channels with a
+constant matrix.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ _MODES = {"nearest": ("asymmetric", "floor"), "linear": ("half_pixel", "round_pr
 
 
 class Step(NamedTuple):
-    """A layer of a row. constants: by the ends of their names; None for an input that is omitted. sizes: C, H, W of its output, or
-    these in another order."""
+    """A layer of a row. constants: by the ends of their names; None for an input that is omitted. sizes: C, H, W of its
+    output, or these in another order."""
 
     op: str
     what: str
@@ -52,10 +54,11 @@ class Window(NamedTuple):
 
 
 def layers(rewriter: Rewriter, node: Node, image: Image, matrices: Matrices) -> list[Node]:
-    """Layers from the input of `node`, whose shape is `image`, to its output; the last one has its name. [] if the matrices change nothing.
+    """Layers from the input of `node`, whose shape is `image`, to its output; the last one has its name. [] if the
+    matrices change nothing.
 
-    The form along H and W is a Resize that the DLA supports, or else the faster by estimate of depthwise Convs and of 1x1 Convs
-    between Transposes.
+    The form along H and W is a Resize that the DLA supports, or else the faster by estimate of depthwise Convs and of
+    1x1 Convs between Transposes.
     """
     steps: list[Step] = []
     sizes: Sequence[int] = image[1:]
@@ -94,8 +97,8 @@ def build(rewriter: Rewriter, node: Node, steps: Sequence[Step]) -> list[Node]:
 
 
 def selection(start: np.ndarray, moved: np.ndarray) -> Optional[Matrices]:
-    """Matrices of 0 and 1 that make `moved` of `start`, images of the numbers 0, 1, 2, ...; None if it does more than take channels,
-    rows and columns."""
+    """Matrices of 0 and 1 that make `moved` of `start`, images of the numbers 0, 1, 2, ...; None if it does more than
+    take channels, rows and columns."""
     where = np.unravel_index(moved[0], start.shape[1:])
     c, h, w = where[0][:, 0, 0], where[1][0, :, 0], where[2][0, 0]
     if not np.array_equal(start[:, c[:, None, None], h[:, None], w], moved):
@@ -103,7 +106,7 @@ def selection(start: np.ndarray, moved: np.ndarray) -> Optional[Matrices]:
     return {axis: (taken(index, start.shape[axis]), None) for axis, index in enumerate((c, h, w), 1)}
 
 
-# ---------------------------------------------------------------- forms
+# ---------------- forms
 
 
 def _resizes(rewriter: Rewriter, matrices: Matrices, sizes: Sequence[int]) -> list[Step]:
@@ -151,8 +154,8 @@ def _resize(rewriter: Rewriter, what: str, mode: str, by: Sequence[int], sizes: 
 
 
 def _poolings(rewriter: Rewriter, by: Sequence[int], sizes: Sequence[int]) -> list[Step]:
-    """A triangle is two boxes in a row: the pixel that is repeated, and a mean, which leaves its padding out. The samples of an even
-    factor are between two of the mean."""
+    """A triangle is two boxes in a row: the pixel that is repeated, and a mean, which leaves its padding out. The
+    samples of an even factor are between two of the mean."""
     steps = [_resize(rewriter, "nearest0", "nearest", by, sizes)]
     even = [1 if factor % 2 else 2 for factor in by]
     more = [size + (factor + 1) % 2 for size, factor in zip(steps[0].sizes[1:], by)]
@@ -237,7 +240,7 @@ def _product(what: str, key: str, matrix: np.ndarray, bias: Optional[np.ndarray]
     return Step("Conv", what, constants, {"kernel_shape": [1, 1]}, [len(matrix), *sizes[1:]])
 
 
-# ---------------------------------------------------------------- Resize, as a matrix for each axis
+# ---------------- Resize, as a matrix for each axis
 
 
 _NEAREST: Dict[str, Callable[[np.ndarray], np.ndarray]] = {

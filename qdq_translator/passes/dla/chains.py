@@ -3,27 +3,29 @@
 1. nothing, if all values keep their places
 2. one Reshape, if they keep their order
 3. one Transpose, if the axes change their order
-4. a Conv that copies, if channels change their order (ShuffleNet: `Reshape -> Transpose -> Reshape` with five dimensions), or
-   blocks or windows of H and W become channels (SpaceToDepth, unfold): W[k, c, i, j] = 1 where output channel k begins at
-   position (i, j) of input channel c; the stride is the size of a block or the step of the windows
-5. a ConvTranspose that copies, if channels become blocks of H and W (PixelShuffle): W[k, c, i, j] = 1 where input channel
-   k holds position (i, j) of output channel c
+4. a Conv that copies, if channels change their order (ShuffleNet: `Reshape -> Transpose -> Reshape` with five
+   dimensions), or blocks or windows of H and W become channels (SpaceToDepth, unfold): W[k, c, i, j] = 1 where output
+   channel k begins at position (i, j) of input channel c; the stride is the size of a block or the step of the windows
+5. a ConvTranspose that copies, if channels become blocks of H and W (PixelShuffle): W[k, c, i, j] = 1 where input
+   channel k holds position (i, j) of output channel c
 
 6. Slice, Reshape and Transpose of four dimensions, of the last two in either order and at most one each, where a box of
-   channels, rows and columns comes out so (the heads of an attention: `Reshape -> Transpose -> Gather` with five dimensions)
+   channels, rows and columns comes out so (the heads of an attention: `Reshape -> Transpose -> Gather` with five
+   dimensions)
 7. a Reshape and a Transpose, where a longer chain leads from or to other than four dimensions
 8. what rule D23 makes of taking channels, rows and columns by their numbers (flips, Gather), if nothing else happens
 
-Flatten, Squeeze and Unsqueeze count as Reshapes; Slice, and Gather with constant indices, are links too, and a Split is the
-Slices of its parts. A Gather alone becomes a Slice, or as in case 8, as does a Slice with a negative step (limit S5). Where
-chains branch, every branch becomes one of these by itself, or none does. The effect of a chain is computed on the numbers 0,
-1, 2, ...; a weight of 1 is quantized as 127: exact in INT8. Input and output have one scale, as they had (rule S3).
-In cases 4 and 5 the layer multiplies with C * C' * b * b weights, which the report counts; rule D3 then makes one Conv a part
-where a Split or Slices follow.
+Flatten, Squeeze and Unsqueeze count as Reshapes; Slice, and Gather with constant indices, are links too, and a Split is
+the Slices of its parts. A Gather alone becomes a Slice, or as in case 8, as does a Slice with a negative step (limit
+S5). Where chains branch, every branch becomes one of these by itself, or none does. The effect of a chain is computed
+on the numbers 0, 1, 2, ...; a weight of 1 is quantized as 127: exact in INT8. Input and output have one scale, as they
+had (rule S3). In cases 4 and 5 the layer multiplies with C * C' * b * b weights, which the report counts; rule D3 then
+makes one Conv a part where a Split or Slices follow.
 
-Not: cases 4 to 8 where the DLA supports every one of them; what others read in between; graph outputs in between; between different
-scales of the model's own; sizes that are not known (the batch size may be); case 1 to a graph output from a graph input or from what others read; blocks or steps of more than 8
-(22 in case 5); channels above 8192; other orders.
+Not: cases 4 to 8 where the DLA supports every one of them; what others read in between; graph outputs in between;
+between different scales of the model's own; sizes that are not known (the batch size may be); case 1 to a graph output
+from a graph input or from what others read; blocks or steps of more than 8 (22 in case 5); channels above 8192; other
+orders.
 """
 
 from __future__ import annotations
@@ -209,7 +211,7 @@ def _in_layers(
 
 
 def effect(rewriter: Rewriter, chain: Sequence[Node], source: str) -> Optional[tuple[np.ndarray, np.ndarray]]:
-    """The numbers 0, 1, 2, ... in the shape of `source`, which the chain reads, and after the chain; None if unknown."""
+    """The numbers 0, 1, 2, ... in the shape of `source`, which the chain reads, and after it; None if unknown."""
     shape = rewriter.types.shape(source)
     if shape is None or not all(isinstance(size, int) for size in shape[1:]):
         return None
@@ -265,7 +267,9 @@ def _taken(rewriter: Rewriter, node: Node, values: np.ndarray) -> Optional[np.nd
 
 
 def _turned(start: np.ndarray, moved: np.ndarray) -> Optional[list[_Step]]:
-    """A Reshape and a Transpose of four dimensions, the batch first, in the order in which they make `moved` of `start`."""
+    """A Reshape and a Transpose of four dimensions, the batch first, in the order in which they make `moved` of
+    `start`.
+    """
     for order in itertools.permutations((1, 2, 3)):
         axes = [0, *order]
         if moved.ndim == 4:
@@ -351,7 +355,7 @@ def _axes(start: np.ndarray, moved: np.ndarray) -> Optional[list[int]]:
 
 
 def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, source: str, last: Node) -> Optional[Node]:
-    """Cases 4 and 5: each channel of one array holds a channel of the other, from some position on and in equal steps."""
+    """Cases 4 and 5: each channel of one array holds a channel of the other, from some position in equal steps."""
     index = moved[0]
     forms = [("Conv", index, start)]
     if np.array_equal(np.sort(index, axis=None), np.arange(start[0].size)):

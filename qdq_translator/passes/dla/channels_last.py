@@ -1,20 +1,22 @@
 """Rule D18: linear layers over the last of several axes work on [N, C, H, W] (ViT, ConvNeXt, Swin).
 
-1. `MatMul` or `Gemm` of a tensor [..., C] with a constant matrix -> Conv with a 1x1 kernel, weights and bias as in rule D5.
-   [N, H, W, C] becomes [N, C, H, W], [N, T, C] becomes [N, C, T, 1]; where the batch size is 1 and the first axis is another
-   one, [T, C] becomes [1, C, T, 1] and [A, B, C] becomes [1, C, A, B]; so does [A * B, C] between Reshapes (as OnnxSlim writes a MatMul).
-2. Layers between and around them that work value by value (Add, Relu, the parts of GELU, ...) keep their operator, as do Softmax,
-   Concat, Split and Slice over the last axis, which is the second one then; so do the parts of normalizations where Pow is assumed.
+1. `MatMul` or `Gemm` of a tensor [..., C] with a constant matrix -> Conv with a 1x1 kernel, weights and bias as in rule
+   D5. [N, H, W, C] becomes [N, C, H, W], [N, T, C] becomes [N, C, T, 1]; where the batch size is 1 and the first axis
+   is another one, [T, C] becomes [1, C, T, 1] and [A, B, C] becomes [1, C, A, B]; so does [A * B, C] between Reshapes
+   (as OnnxSlim writes a MatMul).
+2. Layers between and around them that work value by value (Add, Relu, the parts of GELU, ...) keep their operator, as
+   do Softmax, Concat, Split and Slice over the last axis, which is the second one then; so do the parts of
+   normalizations where Pow is assumed.
 3. Reshapes and Transposes between tensors whose [N, C, H, W] form is the same are removed.
-4. `LayerNormalization` or `RMSNormalization` over the last axis keeps its operator and works on [N, H, W, C] between two Transposes; on
-   [N, T, 1, C] where it worked on [N, T, C].
+4. `LayerNormalization` or `RMSNormalization` over the last axis keeps its operator and works on [N, H, W, C] between
+   two Transposes; on [N, T, 1, C] where it worked on [N, T, C].
 
 Between such tensors and other layers there is a Transpose (and a Reshape, if they do not have four dimensions), which
 rule D17 merges with its neighbours or removes. Tensors inside are called
 `NAME_nchw` and keep their scales. Output channels stay output channels, so every weight keeps its quantized value.
-Not: where the DLA gains nothing (more Reshapes are added than GPU layers removed, counting the Reshapes of rule W1); weights that
-are not constant matrices; transA 1; sizes that are not known, batch size aside; more than 8192 channels; first axes that
-are not the batch where the batch size is not 1; tensors of five and more dimensions.
+Not: where the DLA gains nothing (more Reshapes are added than GPU layers removed, counting the Reshapes of rule W1);
+weights that are not constant matrices; transA 1; sizes that are not known, batch size aside; more than 8192 channels;
+first axes that are not the batch where the batch size is not 1; tensors of five and more dimensions.
 """
 
 from __future__ import annotations
@@ -130,7 +132,9 @@ class _Matching:
         return _Form(shape, (shape[0], sizes[0]) if len(shape) == 3 else self._rows(tensor, shape[0]), False)
 
     def _rows(self, tensor: str, count: int) -> tuple[int, int]:
-        """H and W of a matrix [T, C]: as of the tensor that a Reshape makes a matrix, or of the one that another makes of it."""
+        """H and W of a matrix [T, C]: as of the tensor that a Reshape makes a matrix, or of the one that another makes
+        of it.
+        """
 
         def unfolded(name: str) -> Optional[tuple[int, int]]:
             shape = self.rewriter.types.shape(name) or ()
@@ -192,7 +196,7 @@ class _Matching:
         )
 
     def _spreads(self, tensor: str, form: _Form) -> bool:
-        """Of the same shape; where the DLA has Pow also of size 1 along some axes, as in the parts of a normalization."""
+        """Of the same shape; if the DLA has Pow also of size 1 along some axes, as in parts of a normalization."""
         other = self.form(tensor)
         if other is None or other.batch != form.batch or len(other.shape) != len(form.shape):
             return False
@@ -202,7 +206,7 @@ class _Matching:
         return self.rewriter.has_power() and fits
 
     def reduced(self, node: Node) -> Optional[list[int]]:
-        """The axes of [N, C, H, W] of a reduction in a normalization; None if it is none, or where the DLA has no Pow."""
+        """The axes of [N, C, H, W] of a reduction in a normalization; None if it is none or the DLA has no Pow."""
         form, target, array = self.form(node.inputs[0]), self.form(node.outputs[0]), self.graph.array
         own = operators.non_negative(operators.axes(node, array), self.rewriter.types.rank(node.inputs[0]))
         if form is None or target is None or own is None or not self.rewriter.has_power() or form.batch != target.batch:
@@ -251,7 +255,7 @@ class _Matching:
         return 0 < cured >= added
 
 
-# ---------------------------------------------------------------- lifting
+# ---------------- lifting
 
 
 def _lift(matching: _Matching, nodes: list[Node]) -> None:

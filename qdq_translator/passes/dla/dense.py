@@ -5,18 +5,19 @@
    every weight keeps its quantized value.
 2. Layers between and around them that work value by value (Relu, Add, ...), Softmax and Concat over C, and
    BatchNormalization keep their operator.
-3. In front, a Flatten, Reshape or Squeeze from a four-dimensional tensor becomes a Reshape to [N, C, 1, 1]; anything else
-   gets a Reshape behind it. Behind, a Reshape makes the [N, C] tensor that a graph output or another layer needs; that one
-   does not run on the DLA (limit H1).
-4. The Flatten is removed if H and W are 1 already, or where fully connected layers alone read it: their Conv has a kernel of
-   H x W then (W[k, c, y, x] is the weight of input (c * H + y) * W + x), and it may flatten to more than 8192 values, as in
-   AlexNet and VGG. The tensor before it takes its scale, if it had none of the model's; with another scale it stays.
+3. In front, a Flatten, Reshape or Squeeze from a four-dimensional tensor becomes a Reshape to [N, C, 1, 1]; anything
+   else gets a Reshape behind it. Behind, a Reshape makes the [N, C] tensor that a graph output or another layer needs;
+   that one does not run on the DLA (limit H1).
+4. The Flatten is removed if H and W are 1 already, or where fully connected layers alone read it: their Conv has a
+   kernel of H x W then (W[k, c, y, x] is the weight of input (c * H + y) * W + x), and it may flatten to more than 8192
+   values, as in AlexNet and VGG. The tensor before it takes its scale, if it had none of the model's; with another
+   scale it stays.
 
 Tensors inside keep their names and scales and are four-dimensional now. The tensor in front of a last Reshape is new
 (`NAME_4d`) and has the scale of the Reshape's output, no other (rule S2 where that is a graph output).
 Not: where the DLA gains nothing (more such Reshapes are added than GPU layers removed); weights that are not constant;
-a bias that is not one value a channel; transA 1; C unknown; C above 8192 (but for 4.); H or W above 32; tensors of other
-ranks.
+a bias that is not one value a channel; transA 1; C unknown; C above 8192 (but for 4.); H or W above 32; tensors of
+other ranks.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def apply(rewriter: Rewriter) -> None:
             _lift(rewriter, region)
 
 
-# ---------------------------------------------------------------- matching
+# ---------------- matching
 
 
 def _flat(rewriter: Rewriter, tensor: str) -> Optional[int]:
@@ -110,7 +111,9 @@ def _wanted(rewriter: Rewriter, region: list[Node]) -> bool:
 
 
 def _flattening(rewriter: Rewriter, name: str) -> Optional[Node]:
-    """The node that makes `name`, which is no graph output, from four dimensions and with the same batch size; else None."""
+    """The node that makes `name`, which is no graph output, from four dimensions and with the same batch size; else
+    None.
+    """
     node = rewriter.graph.producer.get(name)
     if (
         node is None
@@ -151,7 +154,7 @@ def _kernel(rewriter: Rewriter, name: str) -> Optional[Kernel]:
     return kernel if absorbed or kernel == (1, 1) else None
 
 
-# ---------------------------------------------------------------- lifting
+# ---------------- lifting
 
 
 def _lift(rewriter: Rewriter, nodes: list[Node]) -> None:

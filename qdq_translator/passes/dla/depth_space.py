@@ -1,13 +1,12 @@
 """Rule D11: DepthToSpace and SpaceToDepth become a deconvolution and a convolution that copy.
 
-1. `DepthToSpace(b)` -> ConvTranspose, kernel and stride b x b: W[k, c, i, j] = 1 where input channel k holds position (i, j)
-   of output channel c (mode DCR: k = (i * b + j) * C' + c; CRD: k = c * b * b + i * b + j)
+1. `DepthToSpace(b)` -> ConvTranspose, kernel and stride b x b: W[k, c, i, j] = 1 where input channel k holds position
+   (i, j) of output channel c (mode DCR: k = (i * b + j) * C' + c; CRD: k = c * b * b + i * b + j)
 2. `SpaceToDepth(b)` -> Conv, kernel and stride b x b: W[k, c, i, j] = 1 where k = (i * b + j) * C + c
 
-A weight of 1 is quantized as 127: exact in INT8. Input and output have one scale, as they had (rule S3). The layer multiplies
-with C * C' * b * b weights, which the report counts.
-Not: block sizes of 1; block sizes above what the DLA takes (stride 8 for the Conv, 22 for the ConvTranspose); unknown
-channels; more than 8192 channels.
+A weight of 1 is quantized as 127: exact in INT8. Input and output have one scale, as they had (rule S3). The layer
+multiplies with C * C' * b * b weights, which the report counts. Not: block sizes of 1; block sizes above what the DLA
+takes (stride 8 for the Conv, 22 for the ConvTranspose); unknown channels; more than 8192 channels.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ def rewrite(rewriter: Rewriter, node: Node) -> None:
 
 
 def copies(channels: int, block: tuple[int, int], blocks_first: bool, dtype: Any) -> np.ndarray:
-    """Weights (channels * H * W, channels, H, W) that copy blocks of H x W to the channels: a single 1 per output channel.
-    blocks_first: channels are counted within a position of the block, not positions within a channel."""
+    """Weights (channels * H * W, channels, H, W) that copy blocks of H x W to the channels: a single 1 per output
+    channel. blocks_first: channels are counted within a position of the block, not positions within a channel."""
     rows: np.ndarray = np.eye(channels * block[0] * block[1], dtype=dtype)
     if blocks_first:
         return np.ascontiguousarray(rows.reshape(-1, *block, channels).transpose(0, 3, 1, 2))

@@ -1,14 +1,14 @@
 """Rule D24: a Conv with a stride above 8 or a kernel above 32 works on blocks of its input.
 
-1. stride above 8 (the patches of ViT, a `Conv` of audio samples) -> a Conv that copies blocks of b x b to the channels, as for
-   SpaceToDepth (rule D11), and a Conv with 1 / b of the stride and of the kernel
-2. the same in a network of one dimension, [N, C, L, 1] (rule D26), also for an L above 8192 -> a Reshape to [N, C, L / b, b], and a Conv
-   whose kernel is b wide
+1. stride above 8 (the patches of ViT, a `Conv` of audio samples) -> a Conv that copies blocks of b x b to the channels,
+   as for SpaceToDepth (rule D11), and a Conv with 1 / b of the stride and of the kernel
+2. the same in a network of one dimension, [N, C, L, 1] (rule D26), also for an L above 8192 -> a Reshape to [N, C, L /
+   b, b], and a Conv whose kernel is b wide
 
-b is the smallest divisor of the stride that the limits allow. The kernel gets zeros in front, so that its padding is a multiple of b,
-and behind. Weights keep their quantized values; a copied value is a weight of 127, exact in INT8. The blocks have the scale of the input.
-Not: dilation, or sizes that are not known; groups in case 1; a stride without such a divisor, which has to divide L in case 2; weights
-that are not constant.
+b is the smallest divisor of the stride that the limits allow. The kernel gets zeros in front, so that its padding is a
+multiple of b, and behind. Weights keep their quantized values; a copied value is a weight of 127, exact in INT8. The
+blocks have the scale of the input. Not: dilation, or sizes that are not known; groups in case 1; a stride without such
+a divisor, which has to divide L in case 2; weights that are not constant.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Common part of rules D5, D18, D25 and D26: regions of nodes that can work on tensors of another shape, and their borders."""
+"""Common part of rules D5, D18, D25 and D26: regions of nodes that can work on tensors of another shape, and their
+borders.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ UNARY = (
 def regions(
     rewriter: Rewriter, fits: Callable[[Node], bool], around: Callable[[Node], bool] = lambda node: node.is_op(*DENSE)
 ) -> list[list[Node]]:
-    """Nodes that fit, as tensors connect them, in graph order; those regions that have a layer that is asked for: a fully connected one."""
+    """Nodes that fit, as tensors connect them, in graph order; those regions that have a layer that is asked for: a
+    fully connected one.
+    """
     nodes = [n for n in rewriter.graph.nodes if n.inputs and n.outputs and fits(n) and rewriter.allows(n)]
     unions: Unions[int] = Unions()
     owner: dict[str, int] = {}
@@ -58,8 +62,8 @@ def value_by_value(
     unary: Sequence[str] = UNARY,
     nary: Sequence[str] = ELEMENTWISE,
 ) -> bool:
-    """True for `unary` of a tensor that is the same, with numbers as its parameters, and for `nary` of such tensors and of constants whose
-    sizes fit. same: of an activation; constant: of sizes."""
+    """True for `unary` of a tensor that is the same, with numbers as its parameters, and for `nary` of such tensors and
+    of constants whose sizes fit. same: of an activation; constant: of sizes."""
     known = rewriter.graph.initializers
     if node.is_op(*unary):
         return same(node.inputs[0]) and all(n in known and math.prod(known[n].dims) == 1 for n in node.inputs[1:] if n)
@@ -83,8 +87,8 @@ def lift_constants(
 class Region:
     """Nodes that begin to work on tensors of another shape, and the log of one change of theirs.
 
-    entries: activations that they read and do not make. names: tensor -> its name in the other shape, which ends in `suffix`.
-    before, after, new, gone: as in `Editor.note`, since `begin`.
+    entries: activations that they read and do not make. names: tensor -> its name in the other shape, which ends in
+    `suffix`. before, after, new, gone: as in `Editor.note`, since `begin`.
     """
 
     def __init__(self, rewriter: Rewriter, rule: str, nodes: Sequence[Node], suffix: str) -> None:
@@ -118,7 +122,9 @@ class Region:
         return [reader for reader in self.rewriter.graph.consumers(tensor) if id(reader) not in self.inside]
 
     def enter(self, name: str, into: Callable[[str, str], list[Node]]) -> None:
-        """Put the layers of `into` behind a tensor that the region reads, once. into: from its name and its name in the other shape."""
+        """Put the layers of `into` behind a tensor that the region reads, once. into: from its name and its name in the
+        other shape.
+        """
         if name in self.entries and name not in self.names:
             self.names[name] = self.rewriter.tensor(f"{name}{self.suffix}")
             layers = into(name, self.names[name])
@@ -126,8 +132,9 @@ class Region:
             self.new += [layer.outputs[0] for layer in layers]
 
     def exit(self, node: Node, output: str, back: Callable[[str, str], list[Node]], note: str) -> bool:
-        """If others than the region need `output`, `node` makes another tensor with its scale, and the layers of `back` behind the node
-        make `output` of it. back: from the name of that tensor and of the output. False if only the region reads it."""
+        """If others than the region need `output`, `node` makes another tensor with its scale, and the layers of `back`
+        behind the node make `output` of it. back: from the name of that tensor and of the output. False if only the
+        region reads it."""
         rewriter, graph, readers = self.rewriter, self.rewriter.graph, self.outside(output)
         graph.value_info.pop(output, None)
         if output not in graph.outputs and not readers:

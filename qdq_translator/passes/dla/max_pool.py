@@ -1,22 +1,24 @@
 """Rule D15: MaxPool with a window above 8 becomes several in a row, with windows of 8 at most.
 
-1. `MaxPool` with window k: windows k1, k2, ... with `k = 1 + (k1 - 1) + (k2 - 1) + ...`, as few as possible and of equal
-   size as far as they can be. The last one has the strides. The padding is shared out, at most `ki - 1` on a side each.
-2. Windows without padding that do not overlap (strides = window), and `GlobalMaxPool`: windows whose product is the window,
-   where its prime factors are 8 at most; each has its own size as strides.
-3. Several `MaxPool` of one tensor (spatial pyramid pooling: 5, 9, 13): a larger window with stride 1 continues what the next
-   smaller one has made, so that each step is computed once.
+1. `MaxPool` with window k: windows k1, k2, ... with `k = 1 + (k1 - 1) + (k2 - 1) + ...`, as few as possible and of
+   equal size as far as they can be. The last one has the strides. The padding is shared out, at most `ki - 1` on a side
+   each.
+2. Windows without padding that do not overlap (strides = window), and `GlobalMaxPool`: windows whose product is the
+   window, where its prime factors are 8 at most; each has its own size as strides.
+3. Several `MaxPool` of one tensor (spatial pyramid pooling: 5, 9, 13): a larger window with stride 1 continues what the
+   next smaller one has made, so that each step is computed once.
 
-4. `ReduceMax` over H, W or both -> the same with windows of their size, a Reshape behind them where keepdims is 0; over the
-   channels (CBAM), which keepdims 1 keeps -> between Transposes that make them the rows.
+4. `ReduceMax` over H, W or both -> the same with windows of their size, a Reshape behind them where keepdims is 0; over
+   the channels (CBAM), which keepdims 1 keeps -> between Transposes that make them the rows.
 5. `ReduceMin` -> that of the negative values, between two Scale by -1 (-128 becomes -127).
 
-The maximum of maxima is the maximum, and a padded place never holds a value that its neighbour inside does not hold too:
-bit for bit the same, for quantized values too. The tensors between get the scale of the input if the result has one (the DLA
-requires one scale for input and output of a pooling, NvInfer.h).
+The maximum of maxima is the maximum, and a padded place never holds a value that its neighbour inside does not hold
+too: bit for bit the same, for quantized values too. The tensors between get the scale of the input if the result has
+one (the DLA requires one scale for input and output of a pooling, NvInfer.h).
 
-Not: an output of indices; dilation; ceil_mode where sizes are not whole multiples; unknown sizes; case 3 where the smaller
-one's output has a scale of its own; cases 4 and 5 over the batch, over channels and space at once, or over channels that go.
+Not: an output of indices; dilation; ceil_mode where sizes are not whole multiples; unknown sizes; case 3 where the
+smaller one's output has a scale of its own; cases 4 and 5 over the batch, over channels and space at once, or over
+channels that go.
 """
 
 from __future__ import annotations

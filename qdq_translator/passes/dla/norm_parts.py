@@ -16,8 +16,9 @@ OTHER_AXES = "it does not work over channels, over H and W or over groups of cha
 
 
 class Norm(NamedTuple):
-    """axes: of four. last: the node that makes the result; gone: the others, which are removed with it. centred: by the mean. groups: of
-    channels, 0 for what the axes say. factors: none, or scale and bias, which broadcast to [N, C, H, W]."""
+    """axes: of four. last: the node that makes the result; gone: the others, which are removed with it. centred: by the
+    mean. groups: of channels, 0 for what the axes say. factors: none, or scale and bias, which broadcast to [N, C, H,
+    W]."""
 
     source: str
     axes: set[int]

@@ -1,17 +1,17 @@
 """Rule D26: one-dimensional layers, and the layers between them, work on [N, C, L, 1] instead of [N, C, L].
 
-1. `Conv`, `ConvTranspose`, `MaxPool`, `AveragePool`, `GlobalAveragePool`, `GlobalMaxPool` with one spatial dimension get a second one
-   of size 1, as by rule F8, which puts an Unsqueeze and a Squeeze around each of them
-2. Layers between and around them that work value by value (Relu, Add, ...), normalizations over channels or L, `Softmax`, `Concat`,
-   `Split`, `Slice`, `Pad`, `Resize` and `Reduce` over L keep their operator.
-3. A Reshape to [N, C, L, 1] is added in front of the region, and one to [N, C, L] behind it if another layer or a graph output needs
-   it; rule D17 merges them with their neighbours.
+1. `Conv`, `ConvTranspose`, `MaxPool`, `AveragePool`, `GlobalAveragePool`, `GlobalMaxPool` with one spatial dimension
+   get a second one of size 1, as by rule F8, which puts an Unsqueeze and a Squeeze around each of them
+2. Layers between and around them that work value by value (Relu, Add, ...), normalizations over channels or L,
+   `Softmax`, `Concat`, `Split`, `Slice`, `Pad`, `Resize` and `Reduce` over L keep their operator.
+3. A Reshape to [N, C, L, 1] is added in front of the region, and one to [N, C, L] behind it if another layer or a graph
+   output needs it; rule D17 merges them with their neighbours.
 4. The same for `ReduceMean`, `ReduceSum`, `ReduceMax` and `ReduceMin` over L of an image that is flattened to it
 
-Tensors inside keep their names and scales. The tensor in front of a last Reshape is new (`NAME_4d`) and has the scale of the Reshape's
-output, no other (rule S2 if that is a graph output). Every weight keeps its quantized value.
-Not: a weight that is not constant; an `output_shape`; Softmax below opset 13; a Slice, Pad, Resize or Reduce with
-computed parameters; a Resize by sizes; regions without a layer of case 1 or 4.
+Tensors inside keep their names and scales. The tensor in front of a last Reshape is new (`NAME_4d`) and has the scale
+of the Reshape's output, no other (rule S2 if that is a graph output). Every weight keeps its quantized value. Not: a
+weight that is not constant; an `output_shape`; Softmax below opset 13; a Slice, Pad, Resize or Reduce with computed
+parameters; a Resize by sizes; regions without a layer of case 1 or 4.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _axis(rewriter: Rewriter, node: Node) -> int:
     return operators.from_front(operators.axis(node, rewriter.graph.opset()), 3)
 
 
-# ---------------------------------------------------------------- parameters, by axis
+# ---------------- parameters, by axis
 
 
 def _slice(rewriter: Rewriter, node: Node) -> Optional[tuple[str, int, np.ndarray]]:
@@ -116,7 +116,7 @@ _PARAMETERS: dict[str, Callable[[Rewriter, Node], Optional[tuple[str, int, np.nd
 """Operator -> attribute, input and values of its parameter for four dimensions; None where it does not fit."""
 
 
-# ---------------------------------------------------------------- lifting
+# ---------------- lifting
 
 
 def _convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> None:

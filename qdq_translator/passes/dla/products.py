@@ -2,20 +2,23 @@
 
 1. `Pow(x, 2)` -> x * x; `Pow(x, 3)` -> (x * x) * x; `Pow(x, 4)` -> the square of x * x
 2. `Pow(x, -1)`, `Reciprocal(x)` -> 1 / x, where the DLA has Div (TensorRT 8.6.12 on)
-3. `Where(c, x, v)`, `Where(c, v, x)` with constants c and v -> x * m + w: m is 1 where x is taken and 0 elsewhere, w is v there
+3. `Where(c, x, v)`, `Where(c, v, x)` with constants c and v -> x * m + w: m is 1 where x is taken and 0 elsewhere, w is
+   v there
 4. `Where(c, x, y)` with a constant c -> x * m + y * (1 - m)
 5. `Sqrt(x)` -> Pow(x, 0.5) with `--assume pow`, which limit O3 is about
-6. `Where(x > y, a, b)`, with any comparison or its `Not` -> a * m + b * (1 - m) with m = Cast(x > y), where the DLA compares (TensorRT
-   8.6.12 on); a part that is 0 is omitted, and a number times m is a Scale of m
+6. `Where(x > y, a, b)`, with any comparison or its `Not` -> a * m + b * (1 - m) with m = Cast(x > y), where the DLA
+   compares (TensorRT 8.6.12 on); a part that is 0 is omitted, and a number times m is a Scale of m
 7. `ThresholdedRelu`, `Sign` and `Shrink` -> sums of such products
 
-x * x has the square of x's range if x has a scale of the model's own. In cases 3 and 4 each product has the scale of what it
-masks, if the result has one, and m is a constant like the others. An infinite or undefined x where the other one is taken would
-make NaN of it, which cannot happen to INT8 values. In cases 6 and 7 m and 1 - m have the scale 1/127, exact.
+x * x has the square of x's range if x has a scale of the model's own. In cases 3 and 4 each product has the scale of
+what it masks, if the result has one, and m is a constant like the others. An infinite or undefined x where the other
+one is taken would make NaN of it, which cannot happen to INT8 values. In cases 6 and 7 m and 1 - m have the scale
+1/127, exact.
 
-Not: other exponents (the DLA has no root); case 5 without that word, or below TensorRT 10.3; an exponent that is not one constant number; case 2 where the DLA has no Div; more
-than four dimensions; a condition that is computed other than by a comparison; a constant v that is not finite; cases 6 and 7 of tensors that are not
-four-dimensional or have no scale of the model's own, of which the DLA compares none (limit E3); branches that are broadcast.
+Not: other exponents (the DLA has no root); case 5 without that word, or below TensorRT 10.3; an exponent that is not
+one constant number; case 2 where the DLA has no Div; more than four dimensions; a condition that is computed other than
+by a comparison; a constant v that is not finite; cases 6 and 7 of tensors that are not four-dimensional or have no
+scale of the model's own, of which the DLA compares none (limit E3); branches that are broadcast.
 """
 
 from __future__ import annotations

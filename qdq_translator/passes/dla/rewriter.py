@@ -41,7 +41,9 @@ class Stays(Exception):
 
 
 class Rewriter(editor.Editor):
-    """One rewriting of one graph. Rules ask `rejected`, edit through `replace`, and raise `Stays` where they do not apply."""
+    """One rewriting of one graph. Rules ask `rejected`, edit through `replace`, and raise `Stays` where they do not
+    apply.
+    """
 
     def __init__(self, network: Network, settings: Settings, generation: str) -> None:
         """generation: of the DLA whose limits decide, 'orin' or 'xavier'."""
@@ -118,7 +120,9 @@ class Rewriter(editor.Editor):
         return has_power(self.settings.hardware.tensorrt, self.settings.hardware.assumed)
 
     def each(self, *op_types: str, rewrite: Callable[..., None], cured: Sequence[str] = ()) -> None:
-        """`attempt` for every float node of these operators that a limit (one of `cured`, if it names any) sends to the GPU."""
+        """`attempt` for every float node of these operators that a limit (one of `cured`, if it names any) sends to the
+        GPU.
+        """
         for node in self.nodes(*op_types):
             other = self.types.elem_type(node.outputs[0]) and self.dtype(node.outputs[0]) is None
             if not other and any(not cured or limit in cured for limit in self.rejected_by(node)):

@@ -5,10 +5,10 @@
 
 3. A node that changes nothing but stands between two different scales of the model's own (a Concat of one tensor in
    DenseNet): the requantization is its work -> x * 1
-4. `Mean(a, b, ...)` -> `Sum(a, b, ...)`, then a Scale by 1 / n; the sum gets n times the output's scale. (Rule F8 makes two-input
-   layers of a Sum of more.)
-5. With `--unify_scales requantize`, what layers with one shared range read -> x * 1 in that range, if other layers read x in its own;
-   kept if samples held out gain 0.3 dB
+4. `Mean(a, b, ...)` -> `Sum(a, b, ...)`, then a Scale by 1 / n; the sum gets n times the output's scale. (Rule F8 makes
+   two-input layers of a Sum of more.)
+5. With `--unify_scales requantize`, what layers with one shared range read -> x * 1 in that range, if other layers read
+   x in its own; kept if samples held out gain 0.3 dB
 
 A Scale is a BatchNormalization with mean 0 and variance 1. Without a scale of its own, the output of case 1, and of
 case 2 with one number, gets the input's times the factor, which is exact.

@@ -1,9 +1,9 @@
 """Rule D1: shape arithmetic becomes constants, which a standalone DLA build requires.
 
-1. Integers and booleans that follow from known shapes (`Shape -> Gather -> Add -> Div -> ...`) become initializers, also
-   where only the sizes that matter are known and the batch size is not.
-2. Nodes behind them whose inputs are all constants now become initializers too (sizes computed in float, say), as rule F3
-   does it on every target.
+1. Integers and booleans that follow from known shapes (`Shape -> Gather -> Add -> Div -> ...`) become initializers,
+   also where only the sizes that matter are known and the batch size is not.
+2. Nodes behind them whose inputs are all constants now become initializers too (sizes computed in float, say), as rule
+   F3 does it on every target.
 
 Not: results that are graph outputs; random numbers; control flow; what depends on sizes that are not known (`--shapes`
 tells them); operators outside ONNX.
@@ -18,7 +18,7 @@ RULE = "D1"
 
 
 def apply(rewriter: Rewriter) -> None:
-    """Sizes computed in float make others known, as in the paddings of a TensorFlow network: until no more become so."""
+    """Sizes computed in float make others known, as in paddings of a TensorFlow network: until there are no more."""
     while _fold(rewriter):
         rewriter.network.changed()
 

@@ -1,21 +1,25 @@
-"""Rule D4: means and sums over H and W become Convs of equal weights, whose outputs have scales of their own, or AveragePool.
+"""Rule D4: means and sums over H and W become Convs of equal weights, whose outputs have scales of their own, or
+AveragePool.
 
-1. `GlobalAveragePool` and `ReduceMean` over H, W or both of a 4-D tensor -> a depthwise Conv with a window of that size and all
-   weights 1 / (H W): their INT8 values are 127, exact. A Reshape stands behind it where keepdims is 0
-2. The same -> AveragePool, which reads no weights, where the window is at most 8 x 8 and the one range that the DLA requires of
-   a pooling (NvInfer.h) costs nothing: input and output have one scale of the model's own, or the output may have none
-3. H or W above 32: windows of at most 8 come first, AveragePools if they divide the size, else depthwise Convs with padding,
-   whose zeros count; the weights of the last Conv make up for it. Their outputs have the scale of the input if the result has one
+1. `GlobalAveragePool` and `ReduceMean` over H, W or both of a 4-D tensor -> a depthwise Conv with a window of that size
+   and all weights 1 / (H W): their INT8 values are 127, exact. A Reshape stands behind it where keepdims is 0
+2. The same -> AveragePool, which reads no weights, where the window is at most 8 x 8 and the one range that the DLA
+   requires of a pooling (NvInfer.h) costs nothing: input and output have one scale of the model's own, or the output
+   may have none
+3. H or W above 32: windows of at most 8 come first, AveragePools if they divide the size, else depthwise Convs with
+   padding, whose zeros count; the weights of the last Conv make up for it. Their outputs have the scale of the input if
+   the result has one
 4. `ReduceSum` over H, W or both -> the same with weights that do not divide
-5. `AveragePool` with a window above 8 -> a depthwise Conv with that window, strides and padding, if its zeros count; a window
-   that neither overlaps the next one nor is padded -> as in case 3
-6. `AveragePool` that the DLA has, between two different scales of the model's own, if that Conv in INT8 is estimated faster than
-   the pooling in FP16 (limit P5), or if `--unify_scales max` would raise the smaller range -> the Conv
-7. `ReduceMean` and `ReduceSum` over the channels, with keepdims 1 -> a 1x1 Conv to one channel with all weights 1 / C, or 1
+5. `AveragePool` with a window above 8 -> a depthwise Conv with that window, strides and padding, if its zeros count; a
+   window that neither overlaps the next one nor is padded -> as in case 3
+6. `AveragePool` that the DLA has, between two different scales of the model's own, if that Conv in INT8 is estimated
+   faster than the pooling in FP16 (limit P5), or if `--unify_scales max` would raise the smaller range -> the Conv
+7. `ReduceMean` and `ReduceSum` over the channels, with keepdims 1 -> a 1x1 Conv to one channel with all weights 1 / C,
+   or 1
 
-Not: an unknown H or W; reductions over other axes; padded windows whose padding does not count; dilated windows; ceil_mode
-if windows do not divide H or W; in case 5 windows above 32, or strides above 8, that are padded, overlap or have a prime factor
-above 8; more than 8192 channels.
+Not: an unknown H or W; reductions over other axes; padded windows whose padding does not count; dilated windows;
+ceil_mode if windows do not divide H or W; in case 5 windows above 32, or strides above 8, that are padded, overlap or
+have a prime factor above 8; more than 8192 channels.
 """
 
 from __future__ import annotations
@@ -64,8 +68,8 @@ def factors(size: int, most: int = WINDOW) -> Optional[tuple[int, ...]]:
 
 
 def steps(size: int) -> tuple[_Step, ...]:
-    """Of a mean along all of an axis. The last window is as large as a Conv can have it: as many values as can be are added up
-    before they are rounded.
+    """Of a mean along all of an axis. The last window is as large as a Conv can have it: as many values as can be are
+    added up before they are rounded.
 
     >>> steps(32), steps(112), steps(41)
     (((32, 0),), ((4, 0), (28, 0)), ((2, 1), (21, 0)))

@@ -6,14 +6,14 @@
    operands with one value a channel are cut too.
 
 A Slice runs in FP16 only on the DLA (limit S1), and a tensor without scale behind it makes its readers run in FP16 too.
-Each part keeps the name of the Slice's or Split's output, and its scale (where it differs from that of the tensor that was
-split, values were rounded twice and now are once); without one it takes that of the tensor that was split. Tensors in
-between (the Conv's output before the activation) get the scale of what they are a part of. Weight scales are per output
-channel, so every weight keeps its quantized value.
-Not: where the split tensor, or one between, is a graph output; where another layer reads it; grouped Conv; weights that are
-not constant; another layer than Conv or element-wise ones in front; overlapping parts; parts that are not constant; a step
-other than 1; a Split or Slice along another axis; where the Convs of the parts, which read the input once each, are
-estimated to take longer in INT8 than the one Conv and the Slices in FP16 (docs/cost.md).
+Each part keeps the name of the Slice's or Split's output, and its scale (where it differs from that of the tensor that
+was split, values were rounded twice and now are once); without one it takes that of the tensor that was split. Tensors
+in between (the Conv's output before the activation) get the scale of what they are a part of. Weight scales are per
+output channel, so every weight keeps its quantized value. Not: where the split tensor, or one between, is a graph
+output; where another layer reads it; grouped Conv; weights that are not constant; another layer than Conv or
+element-wise ones in front; overlapping parts; parts that are not constant; a step other than 1; a Split or Slice along
+another axis; where the Convs of the parts, which read the input once each, are estimated to take longer in INT8 than
+the one Conv and the Slices in FP16 (docs/cost.md).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def apply(rewriter: Rewriter) -> None:
             _divide(rewriter, tensor, parts, region)
 
 
-# ---------------------------------------------------------------- matching
+# ---------------- matching
 
 
 def _parts(rewriter: Rewriter, tensor: str) -> list[_Part]:
@@ -96,7 +96,7 @@ def _ends(rewriter: Rewriter, node: Node, channels: int) -> Optional[list[tuple[
     return [(name, int(a), int(b)) for name, a, b in zip(node.outputs, bounds, bounds[1:]) if name]
 
 
-def _cone(rewriter: Rewriter, tensor: str, readers: set[int]) -> dict[str, Node]:  # noqa: C901 (one branch a "Not:" of the rule)
+def _cone(rewriter: Rewriter, tensor: str, readers: set[int]) -> dict[str, Node]:  # noqa: C901 (a branch per "Not:")
     """The nodes that compute `tensor`, back to the Convs, by their outputs. Raises Stays if they cannot be divided."""
     graph, region = rewriter.graph, {}  # type: ignore[var-annotated]
     pending = [tensor]
@@ -161,7 +161,7 @@ def _cuttable(rewriter: Rewriter, constant: str, tensor: str) -> bool:
     return int(np.prod(dims)) == 1 or (len(dims) in (3, 4) and dims[-3] in (1, shape[1]))
 
 
-# ---------------------------------------------------------------- dividing
+# ---------------- dividing
 
 
 def _divide(rewriter: Rewriter, tensor: str, parts: list[_Part], region: dict[str, Node]) -> None:

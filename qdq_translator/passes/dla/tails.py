@@ -1,14 +1,14 @@
 """Rule D16: with `--dla_output 4d`, graph inputs and outputs have four dimensions.
 
-1. `[N, C, H, W] -> Reshape, Flatten, Squeeze, Unsqueeze (one or several) -> graph output` -> the graph output is [N, C, H, W].
+1. `[N, C, H, W] -> Reshape, Flatten, Squeeze, Unsqueeze (one or several) -> graph output` -> the graph output is [N, C,
+   H, W].
 2. `graph input -> Reshape, Unsqueeze, ... -> [N, C, H, W]`, as rule D26 writes it -> the graph input is [N, C, H, W].
 
 Names stay. The values and their order are the same, and message `I-D16` contains both shapes.
-Such Reshapes do not run on the DLA (limit H1), so that the network is no standalone loadable. A tensor that gets another one's name
-keeps its scale, or gets the scale of the other.
-Not: without the option; if another layer reads the graph input or output; if the tensor is another graph output, or a graph input;
-between two different scales of the model; if the graph input or output has four dimensions; if the next tensor has another
-number of dimensions.
+Such Reshapes do not run on the DLA (limit H1), so that the network is no standalone loadable. A tensor that gets
+another one's name keeps its scale, or gets the scale of the other. Not: without the option; if another layer reads the
+graph input or output; if the tensor is another graph output, or a graph input; between two different scales of the
+model; if the graph input or output has four dimensions; if the next tensor has another number of dimensions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def apply(rewriter: Rewriter) -> None:
 
 
 def _views(rewriter: Rewriter, end: str) -> list[Node]:
-    """The views between a graph input or output and the next four-dimensional tensor, outermost first; [] if they have to stay."""
+    """The views between a graph input or output and the next four-dimensional tensor, outermost first; [] if they have
+    to stay.
+    """
     graph, name, is_input = rewriter.graph, end, end in rewriter.graph.inputs
     chain: list[Node] = []
     while rewriter.channels(name) is None or not chain:

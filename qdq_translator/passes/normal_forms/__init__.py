@@ -1,8 +1,9 @@
-"""Rules F8, F10 and F11: replaces nodes for which TensorRT's parser adds layers or tensors, or which it refuses (fact 4.12).
+"""Rules F8, F10 and F11: replaces nodes for which TensorRT's parser adds layers or tensors, or which it refuses (fact
+4.12).
 
-A form is a function of an `Editor` and a row of `FORMS`. Every form computes the same function, on every target unless its docstring
-restricts it. Existing tensors keep their names and scales. A new tensor gets a scale, independent of the options, once its neighbours have
-theirs: no layer leaves INT8, and parts of a layer above INT8 stay above INT8.
+A form is a function of an `Editor` and a row of `FORMS`. Every form computes the same function, on every target unless
+its docstring restricts it. Existing tensors keep their names and scales. A new tensor gets a scale, independent of the
+options, once its neighbours have theirs: no layer leaves INT8, and parts of a layer above INT8 stay above INT8.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ FORMS: tuple[tuple[str, Callable[[Editor], None]], ...] = (
     ("Constant operands of full rank", operands.operand_ranks),
     ("Slice indices in INT32", operands.slice_indices),
 )
-"""What each does, for the report, in the order in which they are applied, each once: what the earlier ones make, the later ones
-bring into form."""
+"""What each does, for the report, in the order in which they are applied, each once: what the earlier ones make, the
+later ones bring into form."""
 
 
 def apply_normal_forms(network: Network, settings: Settings) -> None:

@@ -13,7 +13,7 @@ from qdq_translator.passes.editor import Editor
 
 
 def trailing_inputs(editor: Editor) -> None:
-    """Rule F8: `Conv(x, w, '')` -> `Conv(x, w)`. Every version of the parser refuses an empty third input (fact 4.12)."""
+    """Rule F8: `Conv(x, w, '')` -> `Conv(x, w)`. Every parser refuses an empty third input (fact 4.12)."""
     for node in editor.graph.nodes:
         count = len(node.inputs)
         while count and not node.inputs[count - 1]:
@@ -56,9 +56,8 @@ _OPS = ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "PRelu")
 def operand_ranks(editor: Editor) -> None:
     """Rule F8: constant operands of Add, Sub, Mul, Div, Pow, Max, Min and PRelu have the rank of the result.
 
-    A constant of lower rank makes a broadcast of its own in the parser, with a numbered name. Leading dimensions of 1 change
-    nothing.
-    Not: below opset 7, which broadcasts otherwise; operands of unknown rank; integers.
+    A constant of lower rank makes a broadcast of its own in the parser, with a numbered name. Leading dimensions of 1
+    change nothing. Not: below opset 7, which broadcasts otherwise; operands of unknown rank; integers.
     """
     graph = editor.graph
     if graph.opset() < 7:
@@ -86,10 +85,9 @@ def operand_ranks(editor: Editor) -> None:
 def slice_indices(editor: Editor) -> None:
     """Rule F10: a Slice has starts, ends, axes and steps, all in INT32, for TensorRT 10 and later.
 
-    With INT64 its parser computes start and size in 26 integer layers, and the Slice is not static. A limit beyond INT32
-    ("to the end") becomes the last INT32. TensorRT-RTX's parser refuses INT32 indices without axes or steps, and INT64 ones
-    without axes.
-    Not: TensorRT 8; indices that are computed, or INT32 already.
+    With INT64 its parser computes start and size in 26 integer layers, and the Slice is not static. A limit beyond
+    INT32 ("to the end") becomes the last INT32. TensorRT-RTX's parser refuses INT32 indices without axes or steps, and
+    INT64 ones without axes. Not: TensorRT 8; indices that are computed, or INT32 already.
     """
     graph = editor.graph
     if editor.parser is None or editor.parser[0] < 10:

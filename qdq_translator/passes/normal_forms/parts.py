@@ -20,7 +20,7 @@ def activations(editor: Editor) -> None:
     1. `HardSwish(x)`      -> `Mul(x, HardSigmoid(x))`, alpha 1/6, beta 1/2
     2. `Mish(x)`           -> `Mul(x, Tanh(Softplus(x)))`
     3. `Celu(x)`           -> `Elu(x)`; with alpha not 1 `alpha * Elu(x / alpha)`
-    4. `LogSoftmax(x)`     -> `Log(Softmax(x))`, only if the model quantizes the output: with scores more than 87 apart the
+    4. `LogSoftmax(x)`     -> `Log(Softmax(x))`, only if the model quantizes the output: with scores over 87 apart the
        logarithm of an underflowed float would be minus infinity
 
     Scales of the new tensors, if input and output have one: HardSigmoid, Tanh and Softmax 1/127; Softplus the input's
@@ -92,11 +92,13 @@ _PARTS: dict[str, Callable[[Editor, Node], None]] = {
 
 
 def layer_norm(editor: Editor) -> None:
-    """Rule F8: LayerNormalization in parts, if the parser of the target's TensorRT has none (8.5 and before), and RMSNormalization.
+    """Rule F8: LayerNormalization in parts, if the parser of the target's TensorRT has none (8.5 and before), and
+    RMSNormalization.
 
-    `mean, x - mean, its square, its mean, + epsilon, root, quotient, * scale, + bias`; RMSNormalization without the first two. The parts
-    get no scales: the inside of a normalization is not suitable for INT8. Not: on other versions; a second or third output that is read;
-    operands that are not constant; an unknown rank, or an axis that it does not have.
+    `mean, x - mean, its square, its mean, + epsilon, root, quotient, * scale, + bias`; RMSNormalization without the
+    first two. The parts get no scales: the inside of a normalization is not suitable for INT8. Not: on other versions;
+    a second or third output that is read; operands that are not constant; an unknown rank, or an axis that it does not
+    have.
     """
     missing = [op for op in operators.LAYER_NORMS if editor.parser is not None and not has_operator(op, editor.parser)]
     for node in editor.nodes(*missing):
@@ -204,7 +206,7 @@ def depth_space(editor: Editor) -> None:
         editor.replace("F8", node, nodes)
 
 
-# ---------------------------------------------------------------- Gemm and MatMul
+# ---------------- Gemm and MatMul
 
 
 _NOTE = "range of the output and of the bias"
@@ -213,16 +215,16 @@ _NOTE = "range of the output and of the bias"
 def gemm(editor: Editor) -> None:
     """Rule F8: a Gemm is only a matrix product, and so is a MatMul.
 
-    1. alpha and beta are multiplied into constant weights and biases; the quantized weights are unchanged (rule W1: each
-       per-channel scale is multiplied by the factor).
-    2. `Gemm(x, w, b)` -> `Add(Gemm(x, w), b')`, b' of shape [1, N]: the parser adds the same two layers, but with a tensor
-       before the bias whose name is not the model's, and a broadcast of the bias. Below opset 11, which requires a bias
-       for Gemm, the product is a MatMul.
+    1. alpha and beta are multiplied into constant weights and biases; the quantized weights are unchanged (rule W1:
+       each per-channel scale is multiplied by the factor).
+    2. `Gemm(x, w, b)` -> `Add(Gemm(x, w), b')`, b' of shape [1, N]: the parser adds the same two layers, but with a
+       tensor before the bias whose name is not the model's, and a broadcast of the bias. Below opset 11, which requires
+       a bias for Gemm, the product is a MatMul.
 
-    The tensor before a bias gets `(amax of the output + max|b|) / 127` if the product's input and output have a scale; also
-    if the model itself has Gemm or MatMul and the Add of a constant, which exporters quantize as one layer. Not: below
-    opset 7, which broadcasts otherwise; factors of operands that are not constant; a bias of lower rank that is not
-    constant; a factor of 0; integers; below opset 11 the second if a factor or a transposed operand remains.
+    The tensor before a bias gets `(amax of the output + max|b|) / 127` if the product's input and output have a scale;
+    also if the model itself has Gemm or MatMul and the Add of a constant, which exporters quantize as one layer. Not:
+    below opset 7, which broadcasts otherwise; factors of operands that are not constant; a bias of lower rank that is
+    not constant; a factor of 0; integers; below opset 11 the second if a factor or a transposed operand remains.
     """
     if editor.graph.opset() < 7:
         return

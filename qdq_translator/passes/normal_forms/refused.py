@@ -64,7 +64,7 @@ def _grid_sample(editor: Editor, node: Node) -> bool:
     return True
 
 
-# ---------------------------------------------------------------- Resize
+# ---------------- Resize
 
 
 class _Axis(NamedTuple):
@@ -147,11 +147,13 @@ _FORMS: dict[str, Callable[[Editor, Node], bool]] = {
     "Resize": _resize,
 }
 
-# ---------------------------------------------------------------- GroupNormalization
+# ---------------- GroupNormalization
 
 
 def _group_normalization(editor: Editor, node: Node) -> None:
-    """One statistic per sample and group: InstanceNormalization of the groups; the factors are per group (opset 18) or channel."""
+    """One statistic per sample and group: InstanceNormalization of the groups; the factors are per group (opset 18) or
+    channel.
+    """
     source, groups = node.inputs[0], operators.groups_of_channels(node)
     shape, dtype = editor.types.shape(source), editor.dtype(source)
     factors = [editor.graph.array(name) for name in node.inputs[1:3]]

@@ -17,8 +17,8 @@ from qdq_translator.quantizers.parameters import Rejected
 
 
 class Dialect(NamedTuple):
-    """name: in messages, and of its row in docs/dialects.md. operators: without one of these operators the dialect is not looked
-    for. converter: graph and its constants -> what converts one node."""
+    """name: in messages, and of its row in docs/dialects.md. operators: without one of these operators the dialect is
+    not looked for. converter: graph and its constants -> what converts one node."""
 
     name: str
     operators: frozenset[str]

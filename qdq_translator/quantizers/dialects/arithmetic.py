@@ -86,12 +86,16 @@ def _quantizer(graph: Graph, constants: Constants, node: Node) -> Union[FakeQuan
     if first is None or last is None:
         missing = "before" if first is None else "behind"
         return Rejected(
-            f"{node.op_type} {node.label} and the limits {pattern.low:g} and {pattern.high:g} are half a quantizer: there is "
+            f"{node.op_type} {node.label} and the limits {pattern.low:g} and {pattern.high:g} are half a "
+            "quantizer: there is "
             f"no product with a constant {missing} them.",
             _HINT,
         )
     if pattern.shift:
-        what = f"{node.op_type} {node.label} quantizes '{first.data}' and adds {pattern.shift:g} that nothing subtracts again."
+        what = (
+            f"{node.op_type} {node.label} quantizes '{first.data}' and adds {pattern.shift:g} that "
+            "nothing subtracts again."
+        )
         return Rejected(what, _HINT)
     if node.op_type == "Floor":
         what = f"Floor {node.label} quantizes '{first.data}' rounding half up."
@@ -194,7 +198,9 @@ def _step(graph: Graph, constants: Constants, node: Optional[Node], rounded: boo
 
 
 def _with_constant(constants: Constants, node: Node) -> Optional[_Step]:
-    """An operator with two inputs, one of which is constant; of two the smaller one, for a weight is no parameter of itself."""
+    """An operator with two inputs, one of which is constant; of two the smaller one, for a weight is no parameter of
+    itself.
+    """
     data, other = node.inputs
     if constants.is_constant(data) and not node.is_op("Div", "Sub"):
         first, second = constants.value(data), constants.value(other)

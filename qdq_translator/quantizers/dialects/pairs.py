@@ -52,7 +52,10 @@ def write_pair(graph: Graph, constants: Constants, found: FakeQuantizer) -> Unio
     """Replace the producer of `found.result` with the pair. None, or why INT8 cannot hold it (nothing is changed)."""
     stored = _storage(found.low, found.high)
     if stored is None:
-        what = f"{found.node.op_type} {found.node.label} quantizes '{found.source}' to the values {found.low} to {found.high}."
+        what = (
+            f"{found.node.op_type} {found.node.label} quantizes '{found.source}' to the values {found.low} to "
+            f"{found.high}."
+        )
         return Rejected(what, "Implicit INT8 has 8 bits that include 0; quantize to int8.")
     kind, zero = stored
     scale = graph.constant(f"{found.result}_scale", found.scale)

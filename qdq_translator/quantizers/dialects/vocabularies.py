@@ -35,8 +35,8 @@ def convert(graph: Graph, constants: Constants, node: Node) -> Outcome:
 
 
 def amd(graph: Graph, constants: Constants, node: Node) -> Outcome:
-    """Scale, zero point and axis are those of ONNX's operators: only names change. Types that INT8 does not have (int16,
-    bfloat16, ...) are refused with the others, by the type of the zero point."""
+    """Scale, zero point and axis are those of ONNX's operators: only names change. Types that INT8 does not have
+    (int16, bfloat16, ...) are refused with the others, by the type of the zero point."""
     if node.domain not in _AMD:
         return False
     graph.set_operator(node, "QuantizeLinear" if "DequantizeLinear" not in node.op_type else "DequantizeLinear")

@@ -64,17 +64,18 @@ def _to_rest(rules: tuple[ScaleRule, ...], context: Context) -> None:
                 changed |= rule.backward is not None and rule.backward(node, context)
 
 
-# ---------------------------------------------------------------- phases
+# ---------------- phases
 
-"""Which scale rules are on, and in which order: each phase is run to a fixed point (rule S4) before the next one begins.
+"""Which scale rules are on, and in which order: each phase is run to a fixed point (rule S4) before the next one
+begins.
 
 A tensor keeps the first scale that it gets (S1), so the order is what decides. Exact rules come first: what they give
-follows from the model's own scales, and nothing that is guessed may take its place. Then what is observed on data (rule K1:
-`infer_scales` takes it as a function), because an observation is better than any bound; with it known, the exact rules go
-on. Then the guesses: bounds by definition (B1), sums (S11), products (S8) and means (S6), which are upper bounds and cost
-resolution only; last a Concat some of whose inputs stay unknown (S7), a lower bound. All earlier rules stay on in a later
-phase.
-Unary scales (S9) are no ranges: they are added behind all phases, so that no rule builds on them.
+follows from the model's own scales, and nothing that is guessed may take its place. Then what is observed on data (rule
+K1: `infer_scales` takes it as a function), because an observation is better than any bound; with it known, the exact
+rules go on. Then the guesses: bounds by definition (B1), sums (S11), products (S8) and means (S6), which are upper
+bounds and cost resolution only; last a Concat some of whose inputs stay unknown (S7), a lower bound. All earlier rules
+stay on in a later phase. Unary scales (S9) are no ranges: they are added behind all phases, so that no rule builds on
+them.
 
 `--inference reference` is NVIDIA's order and NVIDIA's formulas, lower bounds included, in one phase.
 """
@@ -162,7 +163,7 @@ def all_rules(policy: Policy) -> tuple[ScaleRule, ...]:
     return tuple(rule for phase in phases(policy) for rule in phase)
 
 
-# ---------------------------------------------------------------- the report: one diagnostic per rule, for any number of tensors
+# ---------------- the report: one diagnostic per rule, for any number of tensors
 
 
 TOLD_SHARE = 0.1
@@ -192,7 +193,8 @@ def _report_unary(given: list[str], context: Context, diagnostics: Diagnostics) 
     on_gpu = not context.policy.for_dla
     (diagnostics.warning if on_gpu else diagnostics.info)(
         "S9",
-        f"{len(given)} Conv outputs before an Add got the unary scale 1.0; values above 127 saturate where TensorRT does "
+        f"{len(given)} Conv outputs before an Add got the unary scale 1.0; values above 127 saturate "
+        "where TensorRT does "
         "not fuse the two" + (", and a GPU engine may apply it literally." if on_gpu else "."),
         tensor=given[0],
         hint="Leave --add_unary_ew_scales_for_dla out for GPU engines." if on_gpu else "",
@@ -238,7 +240,8 @@ def _report_lifted(noted: _Noted, context: Context, diagnostics: Diagnostics) ->
         origin = context.scales[worst].origin
         diagnostics.info(
             "S8",
-            f"Inputs of {counted(len(lifted), 'activation')} (SiLU, HardSwish) saturate for small outputs: of '{worst}' "
+            f"Inputs of {counted(len(lifted), 'activation')} (SiLU, HardSwish) saturate for small "
+            f"outputs: of '{worst}' "
             f"{origin.note.partition('; ')[2]}, which is {100 * shares[worst]:.0f}% of the output's range.",
             tensor=worst,
             node=origin.node,
@@ -263,10 +266,12 @@ def _report_swallowed(context: Context, diagnostics: Diagnostics) -> None:
         diagnostics.warning(
             "C3",
             f"Every value of '{first}' becomes 0: the model quantizes '{concat}', a Concat of it, with a step of "
-            f"{context.scales[concat].value:.3g}, and '{first}' is at most {context.amax(first):.3g}{others(lost, ' ({} more like that)')}.",
+            f"{context.scales[concat].value:.3g}, and '{first}' is at most "
+            f"{context.amax(first):.3g}{others(lost, ' ({} more like that)')}.",
             tensor=first,
             node=context.graph.producer[concat].name,
-            hint="Quantize without the layers behind the network's last convolutions, a decode tail ('qdq-translator split -i' finds "
+            hint="Quantize without the layers behind the network's last convolutions, a decode tail ('qdq-translator "
+            "split -i' finds "
             "them), or leave the Concat unquantized.",
             data={"tensors": lost},
         )

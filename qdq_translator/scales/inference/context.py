@@ -19,8 +19,8 @@ LOWER_BOUND = "a lower bound: larger values are clipped"
 
 @dataclasses.dataclass(frozen=True)
 class DerivedScale:
-    """The scale of a tensor that a rewrite made: `max(factor * (scale of source + scales of more) + plus, least)`, as soon
-    as `source`, `more` and `needs` have one. plus, least: scales. rule, node: its origin."""
+    """The scale of a tensor that a rewrite made: `max(factor * (scale of source + scales of more) + plus, least)`, as
+    soon as `source`, `more` and `needs` have one. plus, least: scales. rule, node: its origin."""
 
     tensor: str
     source: str
@@ -109,19 +109,19 @@ class Context:
         return tensor not in self.scales and self.may_have(tensor)
 
     def give(self, tensor: str, value: Optional[float], rule: str, node: Node, source: str, note: str = "") -> bool:
-        """Add a scale (None: it is not known) by `rule` if rules S1 and S2 allow it; True if it was added. source: the tensors
-        that it is derived from, separated by ', ' ('' for none)."""
+        """Add a scale (None: it is not known) by `rule` if rules S1 and S2 allow it; True if it was added. source: the
+        tensors that it is derived from, separated by ', ' ('' for none)."""
         known = value is not None and self.lacks(tensor)
         return known and self.scales.infer(tensor, value or 0.0, Origin(rule, node.name, source, note))
 
 
 @dataclass(frozen=True)
 class Policy:
-    """on: names of the options of `rules.py` that are given (`infer_concat_scales`). passed: operators that the user declares
-    to keep the scale of their input. mode: 'sound', or 'reference' for NVIDIA's order and formulas. target: as in
-    --target. unify: what is done where the tensors of one layer of a DLA have different ranges ('off', 'warn', 'max', 'data', 'requantize'), as long as
-    none loses more than max_bits_lost. by_data: what no rule gives is observed on data (rule K1).
-    keep_norms: rule P1 is on.
+    """on: names of the options of `rules.py` that are given (`infer_concat_scales`). passed: operators that the user
+    declares to keep the scale of their input. mode: 'sound', or 'reference' for NVIDIA's order and formulas. target: as
+    in --target. unify: what is done where the tensors of one layer of a DLA have different ranges ('off', 'warn',
+    'max', 'data', 'requantize'), as long as none loses more than max_bits_lost. by_data: what no rule gives is observed
+    on data (rule K1). keep_norms: rule P1 is on.
     """
 
     on: frozenset[str] = frozenset()

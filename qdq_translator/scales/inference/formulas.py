@@ -34,7 +34,7 @@ def hand_on(
 WITHIN_ONE = ("Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Erf")
 """Operators whose outputs have a magnitude of at most 1."""
 
-# ---------------------------------------------------------------- S3: Clip
+# ---------------- S3: Clip
 
 
 def clip_forward(node: Node, context: Context) -> bool:
@@ -55,7 +55,7 @@ def _clip_limits(node: Node, context: Context) -> Optional[tuple[float, float]]:
     return None if low is None or high is None else (low, high)
 
 
-# ---------------------------------------------------------------- B1: bounds by definition
+# ---------------- B1: bounds by definition
 
 
 def bound(node: Node, context: Context) -> Optional[float]:
@@ -72,7 +72,7 @@ def bound_forward(node: Node, context: Context) -> bool:
     return amax is not None and context.give(node.outputs[0], amax / INT8_MAX, "B1", node, "", note)
 
 
-# ---------------------------------------------------------------- S5: Sigmoid
+# ---------------- S5: Sigmoid
 
 
 def sigmoid_forward(node: Node, context: Context) -> bool:
@@ -96,7 +96,7 @@ def sigmoid_reference_backward(node: Node, context: Context) -> bool:
     return context.give(node.inputs[0], amax_in / INT8_MAX, "S5", node, node.outputs[0], note)
 
 
-# ---------------------------------------------------------------- S6: means
+# ---------------- S6: means
 
 
 def reduced_axes(node: Node, context: Context) -> Optional[list[int]]:
@@ -107,7 +107,9 @@ def reduced_axes(node: Node, context: Context) -> Optional[list[int]]:
 
 
 def is_spatial_mean(node: Node, context: Context) -> bool:
-    """Averages over exactly the spatial axes of a 4-D or 5-D tensor; never the ReduceMean of a decomposed LayerNormalization."""
+    """Averages over exactly the spatial axes of a 4-D or 5-D tensor; never the ReduceMean of a decomposed
+    LayerNormalization.
+    """
     if not node.is_op("ReduceMean"):
         return True
     rank = context.types.rank(node.inputs[0])
@@ -128,8 +130,8 @@ def is_mean_of_normalization(node: Node, graph: Graph) -> bool:
 
 
 def inside_normalizations(graph: Graph) -> set[str]:
-    """Means, differences, squares, variances and their roots: all tensors between the input of a decomposed normalization
-    and the product or quotient that is normalized. They must not be INT8."""
+    """Means, differences, squares, variances and their roots: all tensors between the input of a decomposed
+    normalization and the product or quotient that is normalized. They must not be INT8."""
     inside: set[str] = set()
     for node in graph.nodes:
         if not node.is_op("ReduceMean") or not is_mean_of_normalization(node, graph):
@@ -151,8 +153,9 @@ def inside_normalizations(graph: Graph) -> set[str]:
 
 
 def around_normalizations(graph: Graph) -> dict[str, str]:
-    """Rule P1: layer without weights that reads or makes the input of a LayerNormalization (in one piece or in parts), with only
-    views and Transposes in between -> that input. None if a layer with weights reads the input too, and thus rounds it."""
+    """Rule P1: layer without weights that reads or makes the input of a LayerNormalization (in one piece or in parts),
+    with only views and Transposes in between -> that input. None if a layer with weights reads the input too, and thus
+    rounds it."""
     inside = inside_normalizations(graph)
     found: dict[str, str] = {}
     for node in graph.nodes:
@@ -174,7 +177,7 @@ def around_normalizations(graph: Graph) -> dict[str, str]:
     return found
 
 
-# ---------------------------------------------------------------- S7: Concat
+# ---------------- S7: Concat
 
 
 def concat_forward(node: Node, context: Context) -> bool:
@@ -198,13 +201,13 @@ def concat_backward(node: Node, context: Context) -> bool:
     return any(given)
 
 
-# ---------------------------------------------------------------- S8: Mul and Div
+# ---------------- S8: Mul and Div
 
 
 def _by_constant(node: Node, context: Context) -> Optional[tuple[str, float]]:
     """(activation, factor) of a Mul of it and a constant, or a Div of it by one, if all values of the constant have one
-    magnitude, so that input and output determine each other's range; None otherwise, and for 0, which does not determine
-    the input."""
+    magnitude, so that input and output determine each other's range; None otherwise, and for 0, which does not
+    determine the input."""
     for name, other in (node.inputs, node.inputs[::-1])[: 1 if node.is_op("Div") else 2]:
         least, most = (None if context.graph.is_constant(name) else context.magnitudes(other)) or (0.0, 1.0)
         if least == most:
@@ -245,7 +248,7 @@ def product_reference_backward(node: Node, context: Context) -> bool:
     return changed
 
 
-# ---------------------------------------------------------------- S11: Add, Sub, Sum
+# ---------------- S11: Add, Sub, Sum
 
 
 def sum_forward(node: Node, context: Context) -> bool:
@@ -272,12 +275,12 @@ def _give_sum(tensor: str, known: Sequence[str], node: Node, context: Context) -
     return 0.0 not in ranges.values() and context.give(tensor, scale, "S11", node, ", ".join(known))
 
 
-# ---------------------------------------------------------------- S12: LeakyRelu and PRelu
+# ---------------- S12: LeakyRelu and PRelu
 
 
 def leaky_backward(node: Node, context: Context) -> bool:
-    """An input that nothing else reads gets the range of the output, which is equal to it above 0. On the DLA the tensor is inside a
-    fused layer, and with a scale that layer runs in INT8."""
+    """An input that nothing else reads gets the range of the output, which is equal to it above 0. On the DLA the
+    tensor is inside a fused layer, and with a scale that layer runs in INT8."""
     value, slope = context.scale(node.outputs[0]), _slope(node, context)
     if value is None or slope is None or context.graph.only_consumer(node.inputs[0]) is not node:
         return False
@@ -301,13 +304,14 @@ def _slope(node: Node, context: Context) -> Optional[float]:
     return largest if largest <= 1 else None
 
 
-# ---------------------------------------------------------------- S9: unary scales
+# ---------------- S9: unary scales
 
 
 def add_unary_scales(context: Context) -> list[str]:
-    """Rule S9, with `--add_unary_ew_scales_for_dla`: scale 1.0 on a Conv output that only feeds a two-input Add whose other
-    input has a real scale. The DLA fuses the two and never applies it; without it TensorRT would raise both to FP16
-    (fact 5.8). It is given last, so that no other rule builds on it. Returns the tensors that got one, in graph order."""
+    """Rule S9, with `--add_unary_ew_scales_for_dla`: scale 1.0 on a Conv output that only feeds a two-input Add whose
+    other input has a real scale. The DLA fuses the two and never applies it; without it TensorRT would raise both to
+    FP16 (fact 5.8). It is given last, so that no other rule builds on it. Returns the tensors that got one, in graph
+    order."""
     given = []
     for node in context.graph.nodes:
         if not node.is_op("Add") or len(node.inputs) != 2:

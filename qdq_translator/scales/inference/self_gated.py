@@ -30,7 +30,9 @@ ERF_CUBIC = ERF_LINEAR * 2 * 0.044715
 
 @dataclass(frozen=True)
 class Gate:
-    """A gate that rises from 0 to `top`, so that the product at x is larger than at any smaller magnitude, of either sign."""
+    """A gate that rises from 0 to `top`, so that the product at x is larger than at any smaller magnitude, of either
+    sign.
+    """
 
     value: Callable[[float], float]
     top: float = 1.0
@@ -111,7 +113,9 @@ def _gate(x: str, tensor: str, context: Context) -> Optional[tuple[list[Node], G
 
 
 def _factor(node: Node, x: str, graph: Graph) -> Optional[float]:
-    """The constant by which `node` multiplies x and does nothing else: Mul, Div, or the Scale that rule D9 makes of them."""
+    """The constant by which `node` multiplies x and does nothing else: Mul, Div, or the Scale that rule D9 makes of
+    them.
+    """
     if x not in node.inputs:
         return None
     if node.is_op("BatchNormalization"):

@@ -6,12 +6,13 @@
 | Add, Sub, Mul, Div, Max, Min, Sum, Equal, Greater, Less | the inputs | 5.11 [documented] |
 | MaxPool, AveragePool | input and output | 5.10 [documented] |
 
-Tensors that share a range with a common third share it with each other (union-find). The layers are taken in the order of
-what they cost by themselves, and one that would cost any tensor of its set more than `--max_bits_lost` bits of its resolution
-is left out: its tensors keep their ranges, and it stays FP16. (Raising everything made every code of a gate 0.) Outputs of
-Sigmoid and Tanh lose nothing: the DLA computes them in FP16 and does not apply their scale (fact 5.12b, inferred).
-Inferred scales that a rule handed on unchanged stay with the tensor that they came from, so that data movement in front of a
-Concat does not end between two scales. Conv outputs with the unary scale of rule S9 are left out: the DLA never applies it.
+Tensors that share a range with a common third share it with each other (union-find). The layers are taken in the order
+of what they cost by themselves, and one that would cost any tensor of its set more than `--max_bits_lost` bits of its
+resolution is left out: its tensors keep their ranges, and it stays FP16. (Raising everything made every code of a gate
+0.) Outputs of Sigmoid and Tanh lose nothing: the DLA computes them in FP16 and does not apply their scale (fact 5.12b,
+inferred). Inferred scales that a rule handed on unchanged stay with the tensor that they came from, so that data
+movement in front of a Concat does not end between two scales. Conv outputs with the unary scale of rule S9 are left
+out: the DLA never applies it.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ REFUSED_CURE = "Quantize them with one scale in training, or allow the loss with
 class SharedRange:
     """Tensors that the DLA requires to share one scale. before: tensor -> its own scale; largest: the scale they need.
 
-    nodes: the layers that ask for it, in graph order. raised: whether the table now holds `largest` for all. refused: it
-    does not, because that would cost more than `--max_bits_lost`; `nodes` stay FP16. unapplied: tensors whose scale the DLA does not
-    apply.
+    nodes: the layers that ask for it, in graph order. raised: whether the table now holds `largest` for all. refused:
+    it does not, because that would cost more than `--max_bits_lost`; `nodes` stay FP16. unapplied: tensors whose scale
+    the DLA does not apply.
     """
 
     largest: float
@@ -70,7 +71,8 @@ class SharedRange:
     def why(self) -> str:
         """Reason why refused `nodes` stay in FP16."""
         return (
-            f"one range for what it reads and makes would cost '{self.worst}' {self.bits_lost(self.worst):.1f} bits, more than "
+            f"one range for what it reads and makes would cost '{self.worst}' "
+            f"{self.bits_lost(self.worst):.1f} bits, more than "
             f"--max_bits_lost allows (rule {RULE})"
         )
 
@@ -93,8 +95,8 @@ def shared_tensors(node: Node, context: Context) -> list[str]:
 
 
 def unify_scales(context: Context, diagnostics: Diagnostics) -> list[SharedRange]:
-    """Reports the sets of tensors whose scales differ and should not, or raises them to the largest (mode 'max', and 'data' what the
-    data have not given one range).
+    """Reports the sets of tensors whose scales differ and should not, or raises them to the largest (mode 'max', and
+    'data' what the data have not given one range).
 
     Nothing is done for GPU targets and with mode 'off'.
     """
@@ -129,8 +131,8 @@ def _shared(
 
 
 def differing_ranges(context: Context) -> list[tuple[list[str], list[str]]]:
-    """(all tensors, those whose scale the DLA applies) of every set that should be on one scale and is not, as far as no
-    tensor loses more than `--max_bits_lost` by it."""
+    """(all tensors, those whose scale the DLA applies) of every set that should be on one scale and is not, as far as
+    no tensor loses more than `--max_bits_lost` by it."""
     sets = _Groups(context, context.policy.max_bits_lost).differing()
     return [(members, [name for name in members if _applied(name, context)]) for members, _ in sets]
 
@@ -143,7 +145,9 @@ def sharing(tensor: str, context: Context) -> list[Node]:
 
 
 def free_sets(context: Context, freed: Collection[str] = ()) -> list[list[str]]:
-    """Tensors whose scales move together, without sets of a scale of the model's own (but `freed`) or of a bounded operator (rule B1)."""
+    """Tensors whose scales move together, without sets of a scale of the model's own (but `freed`) or of a bounded
+    operator (rule B1).
+    """
     graph, scales, unions = context.graph, context.scales, Unions[str]()
     for name, scale in scales.items():
         for source in (name, *scale.origin.source.split(", ")):
@@ -257,9 +261,13 @@ def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostic
             more = ", ..." if len(worst.nodes) > 2 or len(sets) > 1 else ""
             diagnostics.warning(
                 RULE,
-                f"The DLA requires one range for {many} of tensors ({tensors} in all) whose scales differ: the layers between "
+                f"The DLA requires one range for {many} of tensors ({tensors} in all) whose scales "
+                "differ: the layers between "
                 f"them ({', '.join(worst.nodes[:2])}{more}) may run in FP16; {lost}.",
-                hint="--unify_scales max raises them to the largest; quantizing them with one scale in training is better.",
+                hint=(
+                    "--unify_scales max raises them to the largest; quantizing them with one scale in "
+                    "training is better."
+                ),
                 **where,
             )
     if refused:
@@ -267,7 +275,8 @@ def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostic
         layers = "1 layer stays" if len(refused) == 1 else f"{len(refused)} layers stay"
         diagnostics.warning(
             RULE,
-            f"{layers} FP16, because the one range that the DLA requires for its tensors costs too much: at '{worst.nodes[0]}' "
+            f"{layers} FP16, because the one range that the DLA requires for its tensors costs too much: at "
+            f"'{worst.nodes[0]}' "
             f"'{worst.worst}' would lose {_bits(worst)}.",
             tensor=worst.worst,
             node=worst.nodes[0],

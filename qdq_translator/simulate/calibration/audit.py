@@ -3,9 +3,9 @@
 Each tensor is judged alone: the error is that of rounding and clipping its own values, as produced by its layer with
 the model's own scales applied. `verify --sensitivity` measures the cost at the outputs.
 
-Weights are judged channel by channel without data: which output channels use few quantized values, and why. The noise of
-a channel is that of rounding to steps of its size (variance step^2 / 12): the step of the model's own grid if one scale
-was used for the whole weight, else TensorRT's, `max|w| / 127` of the channel (fact 5.1, 5.2).
+Weights are judged channel by channel without data: which output channels use few quantized values, and why. The noise
+of a channel is that of rounding to steps of its size (variance step^2 / 12): the step of the model's own grid if one
+scale was used for the whole weight, else TensorRT's, `max|w| / 127` of the channel (fact 5.1, 5.2).
 """
 
 from __future__ import annotations
@@ -143,7 +143,8 @@ def _cause(row: AuditedScale, histogram: Histogram) -> str:
             notes.append(f"range too wide: {row.unused_bits:.1f} of 8 bits are never used")
         else:
             notes.append(
-                f"range made wide by rare values: {_percent(clipped(histogram, row.best * INT8_MAX))} are beyond a better one"
+                f"range made wide by rare values: {_percent(clipped(histogram, row.best * INT8_MAX))} "
+                "are beyond a better one"
             )
     outlier = _outlier(histogram.channels)
     if outlier is not None and row.best <= row.scale:
@@ -180,7 +181,8 @@ def _unlike(rows: Sequence[AuditedScale], inputs: Collection[str] = ()) -> str:
     for row in known:
         if row.tensor in inputs and (row.clipped > INPUT_CLIPPED or row.unused_bits > UNUSED_BITS):
             return (
-                f"The inputs are unlike those of the calibration: '{row.tensor}' reaches from {row.lowest:.4g} to {row.highest:.4g}, "
+                f"The inputs are unlike those of the calibration: '{row.tensor}' reaches from {row.lowest:.4g} to "
+                f"{row.highest:.4g}, "
                 f"its scale +-{row.scale * INT8_MAX:.4g}. {CHECK}"
             )
     return ""
@@ -190,11 +192,13 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g}%"
 
 
-# -------------------------------------------------------------------- weights
+# ---------------- weights
 
 
 def audit_weights(graph: Graph, types: TensorTypes, used: Collection[tuple[str, int]]) -> list[AuditedWeight]:
-    """`used`: (node, input index) of the weights that INT8 layers round. Worst first; weights of zeros only are left out."""
+    """`used`: (node, input index) of the weights that INT8 layers round. Worst first; weights of zeros only are left
+    out.
+    """
     rows = []
     for node in graph.nodes:
         for index, name in enumerate(node.inputs[:2]):
@@ -244,9 +248,15 @@ def _weight_cause(codes: np.ndarray, noise: np.ndarray) -> str:
         return FITS
     where = f"{poor.size} of {len(codes)} channels" if len(codes) > 1 else "the weight"
     if (codes[poor] < INT8_MAX).any():
-        return f"one scale for all channels: {where} use few of the INT8 values, channel {worst} only {int(codes[worst])} of {INT8_MAX}"
+        return (
+            f"one scale for all channels: {where} use few of the INT8 values, channel {worst} only {int(codes[worst])} "
+            f"of {INT8_MAX}"
+        )
     reach = INT8_MAX * float(np.sqrt(12 * noise[worst]))
-    return f"few large weights set the step of {where}: in channel {worst} the largest is {reach:.0f} times the root mean square"
+    return (
+        f"few large weights set the step of {where}: in channel {worst} the largest is {reach:.0f} times "
+        "the root mean square"
+    )
 
 
 def _common_step(values: np.ndarray) -> Optional[float]:

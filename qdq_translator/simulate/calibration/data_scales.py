@@ -1,13 +1,13 @@
-"""Rule K1: what no scale of the model and no exact rule covers gets the range that it has on the user's data. Rule K2: scales
-of the model that the user names get it too.
+"""Rule K1: what no scale of the model and no exact rule covers gets the range that it has on the user's data. Rule K2:
+scales of the model that the user names get it too.
 
-K1 is asked by `inference` behind the exact rules. Not everything that lacks a scale is observed: where the readers of a tensor
-only hand its values on (rule S3), the readers' side is, so that a Relu's input is not calibrated for values that the Relu
-cuts. The inside of a decomposed LayerNormalization is left alone.
+K1 is asked by `inference` behind the exact rules. Not everything that lacks a scale is observed: where the readers of a
+tensor only hand its values on (rule S3), the readers' side is, so that a Relu's input is not calibrated for values that
+the Relu cuts. The inside of a decomposed LayerNormalization is left alone.
 
 On a DLA, tensors that must share one range are calibrated together, to the range with the least squared error over all
-their values. A scale of the model's own in such a set stays (rule S1) without `--unify_scales data`; the others then take it where that costs them less
-than TRAINED_COST_DB each, and keep their own range otherwise (rule U1 reports that).
+their values. A scale of the model's own in such a set stays (rule S1) without `--unify_scales data`; the others then
+take it where that costs them less than TRAINED_COST_DB each, and keep their own range otherwise (rule U1 reports that).
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def load_data(graph: Graph, wanted: Calibration, shapes: dict[str, list[int]]) -
 
 
 def clip_reach(network: Network, samples: Samples, where: Evaluation = HERE) -> dict[str, float]:
-    """Rule F12: tensor that a Clip reads -> `CLIP_MARGIN` times its largest magnitude on the data. Of tensors without scale, and Clips with
-    bounds on both sides of 0. Raises UserError as `observe` does."""
+    """Rule F12: tensor that a Clip reads -> `CLIP_MARGIN` times its largest magnitude on the data. Of tensors without
+    scale, and Clips with bounds on both sides of 0. Raises UserError as `observe` does."""
     read = []
     for node in network.graph.of("Clip"):
         low, high = operators.clip_bounds(node, network.graph.array)
@@ -109,13 +109,17 @@ class DataScales:
         self._freed: dict[str, tuple[float, str]] = {}
         """Scales of the model that `--recalibrate` names -> the scale from the data, and its note."""
         self.lost: dict[str, tuple[float, list[Node]]] = {}
-        """Tensor -> dB of SQNR that it loses on a range that layers of a DLA share, and these layers, if others read it too."""
+        """Tensor -> dB of SQNR that it loses on a range that layers of a DLA share, and these layers, if others read it
+        too.
+        """
         self._used = self._calls = 0
         for note in samples.notes:
             diagnostics.info(RULE, f"{samples.source}: {note}.")
 
     def recalibrate(self, context: Context) -> None:
-        """Rule K2, before anything is inferred. Raises UserError for a tensor without scale of its own, and as `observe` does."""
+        """Rule K2, before anything is inferred. Raises UserError for a tensor without scale of its own, and as
+        `observe` does.
+        """
         wanted = self._wanted.recalibrate
         if not wanted:
             return
@@ -136,7 +140,7 @@ class DataScales:
         rows = self._audit(names, context, without=names).tensors if names else ()
         self._misfits = {row.tensor: row for row in rows}
         found = {name: self._scale(name, context) for name in self._misfits}
-        self._freed = {name: (value, _note(row)) for name, (value, row) in found.items()}  # type: ignore[misc]  # observed
+        self._freed = {name: (value, _note(row)) for name, (value, row) in found.items()}  # type: ignore
         if self._wanted.method != "output" or not rows:
             self._give_way(self._freed, context)
 
@@ -149,7 +153,10 @@ class DataScales:
         rows = [row for name, row in self._misfits.items() if name in found]
         self._diagnostics.warning(
             RECALIBRATED,
-            f"--recalibrate replaced {len(rows)} scale{'s' if len(rows) != 1 else ''} of the model with those of the data"
+            (
+                f"--recalibrate replaced {len(rows)} scale{'s' if len(rows) != 1 else ''} of the model with "
+                "those of the data"
+            )
             + (f"; '{rows[0].tensor}' had the worst fit ({rows[0].cause})." if rows else ": all of them fit the data."),
             tensor=rows[0].tensor if rows else "",
             data={"tensors": [{**plain(row), "scale_now": context.scales[row.tensor].value} for row in rows]},
@@ -216,9 +223,9 @@ class DataScales:
         return True
 
     def _withhold(self, swallowed: dict[str, tuple[str, float]], context: Context) -> None:
-        """swallowed: tensor -> the input of its Concat that would lose most, and the SQNR in dB that this would have."""
+        """swallowed: tensor -> the input of its Concat that would lose most, and its SQNR then in dB."""
         why = {
-            name: f"in its range, '{part}', an input of the Concat, would have an SQNR of {db:.1f} dB (rule {SWALLOWED})"
+            name: f"in its range, '{part}', an input of the Concat, would have {db:.1f} dB SQNR (rule {SWALLOWED})"
             for name, (part, db) in swallowed.items()
         }
         context.withheld = {**context.withheld, **why}
@@ -237,7 +244,7 @@ class DataScales:
         return audit_scales({name: (context.scales[name].value, RULE) for name in tensors}, observed)
 
     def _observe(self, tensors: Sequence[str], context: Context, without: Sequence[str] = ()) -> dict[str, Histogram]:
-        """Runs the network with the scales that it has by the model's or the user's word, but for those of `without`."""
+        """Runs the network with the scales that the model or the user states, except those of `without`."""
         applied = {
             name: scale.value
             for name, scale in context.scales.items()
@@ -383,23 +390,28 @@ class DataScales:
                 continue
             self._diagnostics.warning(
                 RULE,
-                f"The data for input '{row.tensor}' lie between {row.lowest:.4g} and {row.highest:.4g}; its own scale covers "
+                f"The data for input '{row.tensor}' lie between {row.lowest:.4g} and {row.highest:.4g}; "
+                "its own scale covers "
                 f"+-{row.scale * INT8_MAX:.4g}: they differ from the data that the model's scales were made with.",
                 tensor=row.tensor,
                 hint="Check the preprocessing: RGB or BGR, division by 255, mean and standard deviation, layout.",
             )
 
     def _report_isolated(self, inputs: Iterable[str], histograms: dict[str, Histogram]) -> None:
-        """Names the inputs whose data hold a few values far from all others: they decide ranges throughout the network."""
+        """Names inputs whose data hold a few values far from all others: they decide ranges throughout the network."""
         for name in inputs:
             histogram = histograms.get(name)
             if histogram is not None and is_isolated(histogram):
                 self._diagnostics.warning(
                     RULE,
-                    f"The data for input '{name}' reach {histogram.amax:.4g}, but {PERCENTILE:g}% of the values stay below "
+                    f"The data for input '{name}' reach {histogram.amax:.4g}, but {PERCENTILE:g}% of the "
+                    "values stay below "
                     f"{percentile(histogram):.4g}: a few values decide ranges throughout the network.",
                     tensor=name,
-                    hint="Look for hot pixels or broken samples; if the data cannot be corrected, use --calibrate_method percentile.",
+                    hint=(
+                        "Look for hot pixels or broken samples; if the data cannot be corrected, use "
+                        "--calibrate_method percentile."
+                    ),
                 )
 
     def _report(self, rows: list[dict[str, Any]], context: Context) -> None:
@@ -413,7 +425,10 @@ class DataScales:
         if samples < FEW_SAMPLES:
             diagnostics.warning(
                 RULE,
-                f"Scales were calibrated on {samples} sample{'s' if samples > 1 else ''}: ranges that other inputs reach may be clipped.",
+                (
+                    f"Scales were calibrated on {samples} sample{'s' if samples > 1 else ''}: ranges that other inputs "
+                    "reach may be clipped."
+                ),
                 hint="Calibrate on 100 samples or more of the data that the network will see.",
             )
         for row in rows:
@@ -437,7 +452,10 @@ class DataScales:
         if silent:
             diagnostics.warning(
                 RULE,
-                f"{counted(len(silent), 'tensor')} had no finite value in the data and got no scale, for example '{silent[0]}'.",
+                (
+                    f"{counted(len(silent), 'tensor')} had no finite value in the data and got no scale, for example "
+                    f"'{silent[0]}'."
+                ),
                 tensor=silent[0],
                 hint="Check the data and the preceding layers.",
                 data={"tensors": silent},
@@ -460,21 +478,28 @@ class DataScales:
             first = max(dead, key=lambda name: len(dead[name]))
             self._diagnostics.info(
                 RULE,
-                f"Always 0 in the data: {counted(sum(map(len, dead.values())), 'channel')} of {counted(len(dead), 'tensor')}; "
-                f"of '{first}' {len(dead[first])} of {len(self._histograms[first].channels)}.",  # type: ignore[arg-type]
+                f"Always 0 in the data: {counted(sum(map(len, dead.values())), 'channel')} of "
+                f"{counted(len(dead), 'tensor')}; "
+                f"of '{first}' {len(dead[first])} of {len(self._histograms[first].channels)}.",  # type: ignore
                 tensor=first,
-                hint="If they do on other inputs, calibrate on data that show it; their values are clipped to the tensor's range.",
+                hint=(
+                    "If they do on other inputs, calibrate on data that show it; their values are clipped to the "
+                    "tensor's range."
+                ),
                 data={"channels": dead},
             )
 
 
 def _note(row: dict[str, Any]) -> str:
-    return f"{row['method']} of {row['samples']} samples, largest {row['amax_seen']:.4g}, {100 * row['clipped']:.3g}% clipped"
+    return (
+        f"{row['method']} of {row['samples']} samples, largest {row['amax_seen']:.4g}, "
+        f"{100 * row['clipped']:.3g}% clipped"
+    )
 
 
 def _cover(context: Context, give: Callable[[str], bool]) -> None:
-    """`give` is asked for every tensor that lacks a scale, from the outputs to the inputs, unless its readers hand theirs
-    back (rule S3) or it is inside a normalization."""
+    """`give` is asked for every tensor that lacks a scale, from the outputs to the inputs, unless its readers hand
+    theirs back (rule S3) or it is inside a normalization."""
     left_alone = inside_normalizations(context.graph)
     for tensor in reversed(context.graph.tensors()):
         if context.lacks(tensor) and tensor not in left_alone and not _handed_back(tensor, context):

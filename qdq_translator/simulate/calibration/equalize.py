@@ -1,19 +1,20 @@
 """`--equalize`: rescale channels of a float network so that one INT8 scale fits all of them.
 
 A tensor's scale is set by its largest channel; smaller channels lose resolution accordingly. A factor f of a channel
-passes through Relu (Clip from 0 without an upper bound), LeakyRelu, PRelu, MaxPool, spatial means, Resize, Add and Concat unchanged (they are homogeneous of
-degree 1 in each channel), so multiplying the weights and the bias that make a channel by f and dividing the weights that read it by
-f preserves the function (cross-layer equalization: M. Nagel et al., Data-Free Quantization Through Weight Equalization
-and Bias Correction, ICCV 2019). A depthwise Conv both reads and makes a channel: its tensors have separate factors.
-Factors are powers of two, so that the float network changes by no more than the order of a sum.
+passes through Relu (Clip from 0 without an upper bound), LeakyRelu, PRelu, MaxPool, spatial means, Resize, Add and
+Concat unchanged (they are homogeneous of degree 1 in each channel), so multiplying the weights and the bias that make a
+channel by f and dividing the weights that read it by f preserves the function (cross-layer equalization: M. Nagel et
+al., Data-Free Quantization Through Weight Equalization and Bias Correction, ICCV 2019). A depthwise Conv both reads and
+makes a channel: its tensors have separate factors. Factors are powers of two, so that the float network changes by no
+more than the order of a sum.
 
-- Tensors that such layers join are a set. It is rescaled only if every tensor in it is made by a Conv, ConvTranspose, Gemm or
-  a layer of the list above, and read by one. Anything else (a graph output, Clip with a bound, Sigmoid) leaves its set
-  unchanged. Channels that a layer joins have one factor.
+- Tensors that such layers join are a set. It is rescaled only if every tensor in it is made by a Conv, ConvTranspose,
+  Gemm or a layer of the list above, and read by one. Anything else (a graph output, Clip with a bound, Sigmoid) leaves
+  its set unchanged. Channels that a layer joins have one factor.
 - f = (largest channel / channel) ** strength, rounded down to a power of two, at most LARGEST. Channels of zeros keep
   factor 1.
-- The strength is the one with the least loss on samples not used for the ranges; 0 (no change) is among the choices. The
-  factors that are applied have it, and the ranges of these samples too.
+- The strength is the one with the least loss on samples not used for the ranges; 0 (no change) is among the choices.
+  The factors that are applied have it, and the ranges of these samples too.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ Places = Dict[str, np.ndarray]
 
 
 class Equalized(NamedTuple):
-    """tensors: that were rescaled. before_db, after_db: SQNR of the worst output on held-out samples. why: if nothing changed."""
+    """tensors: that were rescaled. before_db, after_db: SQNR of the worst output on held-out samples. why: if nothing
+    changed.
+    """
 
     tensors: tuple[str, ...] = ()
     strength: float = 0.0
@@ -77,7 +80,10 @@ class Equalized(NamedTuple):
     why: str = "no factors gain on samples that they were not taken from"
 
     def report(self, diagnostics: Diagnostics) -> None:
-        gain = f"{self.before_db:.1f} to {self.after_db:.1f} dB with a range for each tensor, on samples that the factors were not taken from"
+        gain = (
+            f"{self.before_db:.1f} to {self.after_db:.1f} dB with a range for each tensor, on samples that the factors "
+            "were not taken from"
+        )
         text = f"--equalize rescaled the channels of {len(self.tensors)} tensors (strength {self.strength:g}): {gain}."
         if not self.tensors:
             text = f"--equalize changed nothing: {self.why}."
@@ -161,7 +167,9 @@ class _Seen:
         self.values = np.concatenate([self.values, other.values], axis=1)
 
     def scale(self, factors: np.ndarray) -> float:
-        """With the least squared error when each channel is multiplied by its factor; 1 without finite values other than 0."""
+        """With the least squared error when each channel is multiplied by its factor; 1 without finite values other
+        than 0.
+        """
         histogram, amax = Histogram(), float((self.channels * factors).max())
         if not 0 < amax < math.inf:
             return 1.0
@@ -189,7 +197,7 @@ def _factors(reach: Optional[np.ndarray], strength: float) -> Optional[np.ndarra
     return np.exp2(exponent).astype(np.float32)
 
 
-# ---------------------------------------------------------------- the graph
+# ---------------- the graph
 
 
 def equal_sets(graph: Graph, types: TensorTypes) -> list[Places]:
@@ -230,7 +238,9 @@ def _channels(name: str, types: TensorTypes) -> int:
 
 
 def _joins(node: Node, graph: Graph, types: TensorTypes) -> list[tuple[str, str, int, int]]:
-    """(tensor, output, its first channel that is the tensor's, number of channels) of a layer that factors pass; [] of another."""
+    """(tensor, output, its first channel that is the tensor's, number of channels) of a layer that factors pass; [] of
+    another.
+    """
     inputs = [name for name in node.inputs if name and not graph.is_constant(name)]
     shapes = [types.shape(name) or () for name in inputs]
     if len(node.outputs) != 1 or not inputs or min(map(len, shapes)) < 2:
@@ -258,7 +268,9 @@ def _joins(node: Node, graph: Graph, types: TensorTypes) -> list[tuple[str, str,
 
 
 def _is_product(node: Node, graph: Graph) -> bool:
-    """A Conv of one group or depthwise, a ConvTranspose of one group or a Gemm, with weights and bias that can be edited."""
+    """A Conv of one group or depthwise, a ConvTranspose of one group or a Gemm, with weights and bias that can be
+    edited.
+    """
     if not node.is_op("Conv", "ConvTranspose", "Gemm") or not all(map(graph.is_constant, node.inputs[1:])):
         return False
     weight = graph.array(node.input(1))

@@ -25,8 +25,9 @@ LEAST_DRIFT = 0.25
 
 
 def channel_means(samples: Samples) -> dict[str, dict[str, Any]]:
-    """Input -> `mean` and `between` (standard deviation between samples) of each channel's mean over a sample, `within` (standard
-    deviation of the values), `samples`. On at most MOST_RUNS runs; inputs of less than two dimensions have one channel."""
+    """Input -> `mean` and `between` (standard deviation between samples) of each channel's mean over a sample, `within`
+    (standard deviation of the values), `samples`. On at most MOST_RUNS runs; inputs of less than two dimensions have
+    one channel."""
     rows: dict[str, list[np.ndarray]] = {}
     squares: dict[str, list[float]] = {}
     for feed in samples.some(MOST_RUNS):
@@ -46,7 +47,9 @@ def channel_means(samples: Samples) -> dict[str, dict[str, Any]]:
 
 
 def unlike_calibration(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
-    """A sentence about the input whose channel means differ by more than chance, else ''. now, then: of `channel_means`."""
+    """A sentence about the input whose channel means differ by more than chance, else ''. now, then: of
+    `channel_means`.
+    """
     for name in [name for name in now if name in then]:
         a, b = now[name], then[name]
         if len(a["mean"]) != len(b["mean"]):
@@ -86,6 +89,7 @@ def unlike_training(explicit: ExplicitNetwork, samples: Samples) -> str:
     if drift <= LEAST_DRIFT:
         return ""
     return (
-        f"the {len(drifts)} BatchNormalizations of the model read means that are {drift:.2f} standard deviations away from those "
+        f"the {len(drifts)} BatchNormalizations of the model read means that are {drift:.2f} standard "
+        "deviations away from those "
         "of the training data (median)"
     )

@@ -100,7 +100,8 @@ def least_error(histograms: Sequence[Histogram]) -> float:
 
 
 def squared_error(histogram: Histogram, ranges: np.ndarray) -> np.ndarray:
-    """Sum over all counted values of the squared error with each of the ranges (R,): (R,), in the tensor's units squared.
+    """Sum over all counted values of the squared error with each of the ranges (R,): (R,), in the tensor's units
+    squared.
 
     A value counts as the middle of its bin, those of the first bin as 0 and those of the last one as the largest.
     """
@@ -120,8 +121,8 @@ def energy(histogram: Histogram) -> float:
 
 
 def clipped(histogram: Histogram, amax: float) -> float:
-    """The share (0 to 1) of the values whose magnitude is beyond `amax`, to the width of a bin. The range of a scale in float32 may be
-    less than the largest value by its last bits: a value that equals it is not clipped."""
+    """The share (0 to 1) of the values whose magnitude is beyond `amax`, to the width of a bin. The range of a scale in
+    float32 may be less than the largest value by its last bits: a value that equals it is not clipped."""
     if amax * (1 + 2.0**-22) >= histogram.amax or not histogram.total:
         return 0.0
     return float(histogram.counts[int(amax / histogram.width) + 1 :].sum()) / histogram.total

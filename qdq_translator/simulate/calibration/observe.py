@@ -34,7 +34,7 @@ GROUP_BYTES = 512 * 2**20
 
 @dataclass(frozen=True)
 class Observed:
-    """histograms: tensor -> its values, a `Histogram` or what `counter` makes. left_out: number of non-finite samples."""
+    """histograms: tensor -> its values, a `Histogram` or the result of `counter`. left_out: non-finite samples."""
 
     histograms: dict[str, Any]
     left_out: int

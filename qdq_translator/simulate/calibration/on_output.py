@@ -1,15 +1,16 @@
 """`--calibrate_method output`: start from the ranges of `mse` and move them to the least error of the outputs.
 
-The range with the least squared error of a tensor weights all its values alike. Behind the tensor some values matter more, and
-clipping errors, which have one sign, add up, while rounding errors cancel. So this is a coordinate search on the simulated
-network, all in INT8:
+The range with the least squared error of a tensor weights all its values alike. Behind the tensor some values matter
+more, and clipping errors, which have one sign, add up, while rounding errors cancel. So this is a coordinate search on
+the simulated network, all in INT8:
 
-1. A coordinate is a set of tensors whose scales follow from one another (`Origin.source`), or that share one range on a DLA. Sets
-   with a scale of the model are not moved without `--recalibrate`, which gives them two starts, their own scale and that of the data.
-   All scales of a set change by one factor, so that every rule between them still holds.
-2. Sets whose rounding does not add noise to the outputs are not moved. Each round tries every other set one step up, one step
-   down and at its other start. Moves that lower the noise energy at the outputs by more than its standard error over the samples are applied together,
-   or the better half of them if all together gain nothing. Other sets wait for the next step size (STEPS).
+1. A coordinate is a set of tensors whose scales follow from one another (`Origin.source`), or that share one range on a
+   DLA. Sets with a scale of the model are not moved without `--recalibrate`, which gives them two starts, their own
+   scale and that of the data. All scales of a set change by one factor, so that every rule between them still holds.
+2. Sets whose rounding does not add noise to the outputs are not moved. Each round tries every other set one step up,
+   one step down and at its other start. Moves that lower the noise energy at the outputs by more than its standard
+   error over the samples are applied together, or the better half of them if all together gain nothing. Other sets wait
+   for the next step size (STEPS).
 3. A round is kept if the noise also falls by SURE standard errors on samples that no move was chosen on.
 """
 
@@ -41,8 +42,8 @@ _Scales = Dict[str, float]
 
 
 class Found(NamedTuple):
-    """factors: one per set. before_db, after_db: SQNR (sum over the outputs) on samples that no move was chosen on; NaN if there
-    were too few."""
+    """factors: one per set. before_db, after_db: SQNR (sum over the outputs) on samples that no move was chosen on; NaN
+    if there were too few."""
 
     factors: List[float]
     before_db: float = math.nan
@@ -50,7 +51,10 @@ class Found(NamedTuple):
 
     def report(self, diagnostics: Diagnostics) -> None:
         moved = sum(factor != 1 for factor in self.factors)
-        text = f"--calibrate_method output tried {len(self.factors)} ranges and moved none: nothing gains on samples held out."
+        text = (
+            f"--calibrate_method output tried {len(self.factors)} ranges and moved none: nothing gains "
+            "on samples held out."
+        )
         if moved:
             gain = f"{self.before_db:.1f} to {self.after_db:.1f} dB on samples held out"
             text = (
@@ -79,8 +83,8 @@ def search(
     options: SimulationOptions,
     where: Evaluation = HERE,
 ) -> Found:
-    """Search one factor per set. graph: float, not changed. scales: of all its tensors. precisions: of layers above INT8. sets: names of tensors that move together.
-    others: factor of each set that is a start besides 1."""
+    """Search one factor per set. graph: float, not changed. scales: of all its tensors. precisions: of layers above
+    INT8. sets: names of tensors that move together. others: factor of each set that is a start besides 1."""
     samples = samples.some(MOST_RUNS)
     if samples.runs < LEAST_RUNS or not sets:
         return Found([1.0] * len(sets))

@@ -1,7 +1,8 @@
 """`--unify_scales requantize`: rule D9, case 5, for tensors that lose LEAST_LOST_DB or more on a shared range of a DLA.
 
-A Scale by 1 in front of the layers that share the range leaves the tensor's own range to its other readers. Ranges come from one half of
-the samples. The Scales stay if the outputs gain LEAST_DB on the other half, and surely; else the half of them with the larger losses is tried.
+A Scale by 1 in front of the layers that share the range leaves the tensor's own range to its other readers. Ranges come
+from one half of the samples. The Scales stay if the outputs gain LEAST_DB on the other half, and surely; else the half
+of them with the larger losses is tried.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ def requantize(
         after, made, _ = _tried(network, settings, samples, where)
         gain = f"{noise_to_db(before.mean()):.1f} to {noise_to_db(after.mean()):.1f} dB on samples held out"
         times = [milliseconds(None if one.costs is None else one.costs.total) for one in (plain, made)]
-        text = f"{counted(len(layers), 'Scale')}, of '{names[0]}'{others(names)}: {gain}, {times[0]} to {times[1]} (estimated)"
+        text = (
+            f"{counted(len(layers), 'Scale')}, of '{names[0]}'{others(names)}: {gain}, {times[0]} to "
+            f"{times[1]} (estimated)"
+        )
         if is_less(after, before) and noise_to_db(after.mean()) >= noise_to_db(before.mean()) + LEAST_DB:
             diagnostics.info("U1", f"--unify_scales requantize added {text}.", tensor=names[0], data={"tensors": names})
             if begin is not None:

@@ -2,9 +2,9 @@
 
 TensorRT makes layers of the network: a convolution and the nodes after it (BatchNormalization, a constant, the Add of a
 residual, an activation, SiLU) are one layer; an Add after an activation cannot be fused. This holds for any precision,
-because TensorRT fuses before it chooses precisions (fact 5.5): the first node sets the rate at which the layer computes,
-the last one its output type. Concat is not a layer, because its inputs are written into its output, and every output of a
-Split is one. All that is inferred: the DLA's compiler is closed.
+because TensorRT fuses before it chooses precisions (fact 5.5): the first node sets the rate at which the layer
+computes, the last one its output type. Concat is not a layer, because its inputs are written into its output, and every
+output of a Split is one. All that is inferred: the DLA's compiler is closed.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class _Fusing:
         )
 
 
-# ---------------------------------------------------------------- the work of one node
+# ---------------- the work of one node
 
 
 def surface(shape: Optional[Sequence[int]]) -> Optional[Surface]:
@@ -181,17 +181,20 @@ def _product(node: Node, types: TensorTypes) -> Optional[Work]:
     return Work((read,), (write,), products, (data[1], out[1]), max(1, groups(node)), math.prod(weight))
 
 
-# ---------------------------------------------------------------- the time of all layers
+# ---------------- the time of all layers
 
 FURTHER_REGION = 0.58
-"""Milliseconds of a further region of the DLA: what lies between two of them, the GPU's layers there included. From the published
-rates of one network with 2 and with 5 regions (NVIDIA-AI-IOT/jetson_dla_tutorial; AGX Orin, INT8, batch 32 of 3x32x32)."""
+"""Milliseconds of a further region of the DLA: what lies between two of them, the GPU's layers there included. From the
+published rates of one network with 2 and with 5 regions (NVIDIA-AI-IOT/jetson_dla_tutorial; AGX Orin, INT8, batch 32 of
+3x32x32)."""
 END_ON_GPU = FURTHER_REGION / 2
-"""Of the GPU's layers before the first region, or behind the last one: one change of devices where there are two [inferred]."""
+"""Of the GPU's layers before the first region, or behind the last one: one change of devices where there are two
+[inferred].
+"""
 GPU_MACS = 10e12
-"""INT8 multiply-accumulates per second of the GPU for a network with a batch of 1: 6.4e12 of ResNet-50 (0.64 ms), 17e12 of RetinaNet
-(11.67 ms; NVIDIA's MLPerf results, Jetson AGX Orin), a quarter of the dense peak (85 TOPs, MAXN). Within a factor of 1.7; FP16, 50W and
-30W are slower."""
+"""INT8 multiply-accumulates per second of the GPU for a network with a batch of 1: 6.4e12 of ResNet-50 (0.64 ms), 17e12
+of RetinaNet (11.67 ms; NVIDIA's MLPerf results, Jetson AGX Orin), a quarter of the dense peak (85 TOPs, MAXN). Within a
+factor of 1.7; FP16, 50W and 30W are slower."""
 
 _PUBLISHED = ("Conv", *DENSE, *POOLING, "GlobalAveragePool", "Add", "Slice", "Split", *IN_PLACE)
 """First operators of layers that the networks with published times have (benchmarks/data/dla_networks.json)."""
@@ -200,9 +203,10 @@ _PUBLISHED = ("Conv", *DENSE, *POOLING, "GlobalAveragePool", "Add", "Slice", "Sp
 @dataclasses.dataclass(frozen=True)
 class CostPlan:
     """layers: one for each node, None for those that are not on the DLA. milliseconds: of all layers on the DLA, one
-    core; None where one is unknown. unknown: layers whose shapes are. note: what the figure stands for, or why there is none.
-    between: milliseconds of changes between DLA and GPU, by `FURTHER_REGION` and `END_ON_GPU`, which include the GPU's layers, and of the
-    multiply-accumulates there (`GPU_MACS`). extrapolated: milliseconds of layers that the published networks do not have.
+    core; None where one is unknown. unknown: layers whose shapes are. note: what the figure stands for, or why there is
+    none. between: milliseconds of changes between DLA and GPU, by `FURTHER_REGION` and `END_ON_GPU`, which include the
+    GPU's layers, and of the multiply-accumulates there (`GPU_MACS`). extrapolated: milliseconds of layers that the
+    published networks do not have.
     """
 
     layers: list[Optional[LayerCost]]
@@ -297,7 +301,9 @@ def estimate_costs(
 
 
 def _ends(graph: Graph, verdicts: Sequence[str]) -> int:
-    """How many ends of the network (0 to 2) are on the GPU: layers that the DLA's come behind, or that come behind those, only."""
+    """How many ends of the network (0 to 2) are on the GPU: layers that the DLA's come behind, or that come behind
+    those, only.
+    """
     on = dict(zip(map(id, graph.nodes), verdicts))
     dla = {key for key, verdict in on.items() if verdict in (DLA_INT8, DLA_FP16)}
     behind: set[int] = set()

@@ -148,7 +148,7 @@ def _up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-# ---------------------------------------------------------------- the file
+# ---------------- the file
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Checks of one layer against a DLA limit: the parameters of its node, its shapes and its scales.
 
-A check returns '' (met) or what it found instead ('kernel 33x3'), and raises `Unknown` if a shape that it needs is unknown.
+A check returns '' (met) or what it found instead ('kernel 33x3'), and raises `Unknown` if a shape that it needs is
+unknown.
 """
 
 from __future__ import annotations
@@ -182,7 +183,9 @@ def output_padding(layer: Layer) -> list[int]:
 
 
 BUFFER_BANKS = 16
-"""Of the convolution buffer, for weights and data together; each has 256 entries of 128 bytes (6.3; nvdla/hw issue 315)."""
+"""Of the convolution buffer, for weights and data together; each has 256 entries of 128 bytes (6.3; nvdla/hw issue
+315).
+"""
 
 
 def _up(value: int, unit: int) -> int:
@@ -191,8 +194,8 @@ def _up(value: int, unit: int) -> int:
 
 
 def banks(channels: int, width: int, kernel: Sequence[int], dilation: int, size: int) -> tuple[int, int]:
-    """Banks for weights and for data of a convolution of one group (TensorRT 8.4 and 8.5 Developer Guide, 12.2). channels, width: of its
-    input; dilation: along H; size: bytes of a value."""
+    """Banks for weights and for data of a convolution of one group (TensorRT 8.4 and 8.5 Developer Guide, 12.2).
+    channels, width: of its input; dilation: along H; size: bytes of a value."""
     weights = _up(_up(channels * kernel[0] * kernel[1] * size, 128) * 128, 32768)
     entries = _up(_up(channels * size, 32) * width, 4)
     return weights, _up(entries * ((kernel[0] - 1) * dilation + 1), 256)
@@ -207,8 +210,8 @@ def buffer_banks(layer: Layer, fp16: bool) -> tuple[int, int]:
 
 
 def fits_buffer(documented: bool) -> Check:
-    """The guides of 8.4 and 8.5 have the formula (`documented`); later versions say 'heuristic' (fact 6.7). How groups share the
-    buffer is not known: they are not checked."""
+    """The guides of 8.4 and 8.5 have the formula (`documented`); later versions say 'heuristic' (fact 6.7). How groups
+    share the buffer is not known: they are not checked."""
 
     def check(layer: Layer) -> str:
         if (layer.tensorrt < (8, 6, 0)) != documented or operators.groups(layer.node) != 1 or two_spatial(layer):

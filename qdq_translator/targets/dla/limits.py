@@ -51,8 +51,9 @@ _INTERPOLATES = "the DLA resizes by integer factors only, linear or nearest"
 
 @dataclass(frozen=True)
 class Limit:
-    """One row. effect: GPU or DLA_FP16. status: 'documented' or 'inferred'. only: the generation it is for ('' both). stays: why no
-    rewrite applies to a layer that does not keep it, unless the rule or the operator gives a better reason; '' if one may apply."""
+    """One row. effect: GPU or DLA_FP16. status: 'documented' or 'inferred'. only: the generation it is for ('' both).
+    stays: why no rewrite applies to a layer that does not keep it, unless the rule or the operator gives a better
+    reason; '' if one may apply."""
 
     id: str
     ops: tuple[str, ...]
@@ -101,7 +102,8 @@ LIMITS: tuple[Limit, ...] = (
     Limit(
         "O3",
         ("Pow",),
-        "Pow is an element-wise operator from TensorRT 11 on; in 10.3 by the operator page (one operand constant) and not by NvInfer.h: "
+        "Pow is an element-wise operator from TensorRT 11 on; in 10.3 by the operator page (one operand constant) and "
+        "not by NvInfer.h: "
         "--assume pow",
         checks.power,
         source=_PAGE + "; ElementWise page and NvInfer.h of TensorRT 10.3 (fact 6.3e)",
@@ -327,7 +329,10 @@ LIMITS: tuple[Limit, ...] = (
         _SHUFFLES,
         "four dimensions before and after",
         checks.dimensions(4, 4),
-        stays="it converts between four and other dimensions for a layer that remains, or for a graph output (see --dla_output 4d)",
+        stays=(
+            "it converts between four and other dimensions for a layer that remains, or for a graph output (see "
+            "--dla_output 4d)"
+        ),
     ),
     Limit(
         "H2",

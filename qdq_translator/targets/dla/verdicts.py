@@ -149,13 +149,15 @@ def _notes(context: Context, layers: list[rows.Verdict], subgraphs: int, platfor
     ]
     if dynamic:
         notes.append(
-            f"The DLA runs static shapes only: build with equal minimum, optimum and maximum shapes for {', '.join(dynamic)}; "
+            "The DLA runs static shapes only: build with equal minimum, optimum and maximum shapes for "
+            f"{', '.join(dynamic)}; "
             "--shapes tells them to this plan."
         )
     unknown = sum(bool(layer.unknown) for layer in layers)
     if unknown:
         notes.append(
-            f"{unknown} layer{'s' if unknown > 1 else ''} could not be checked against every limit, because shapes are unknown."
+            f"{unknown} layer{'s' if unknown > 1 else ''} could not be checked against every limit, "
+            "because shapes are unknown."
         )
     if subgraphs > MAX_LOADABLES:
         notes.append(f"{subgraphs} DLA subgraphs are more than the {MAX_LOADABLES} loadables of one core.")

@@ -34,8 +34,8 @@ MOST_UNITS = 32
 
 
 class Remembering(Engine):
-    """An engine that caches results by request, except those that a cached one is made of. Calibration data are observed once for all
-    points with the same request."""
+    """An engine that caches results by request, except those that a cached one is made of. Calibration data are
+    observed once for all points with the same request."""
 
     def __init__(self, engine: Engine, kept: MutableMapping[str, Any]) -> None:
         self._engine, self._kept, self._busy = engine, kept, False
@@ -68,8 +68,8 @@ class Remembering(Engine):
 
 
 class Bench:
-    """Points of one model: their networks, costs and measurements, from the journal if it has them. base: the options that points change.
-    Raises UserError if the model itself is invalid."""
+    """Points of one model: their networks, costs and measurements, from the journal if it has them. base: the options
+    that points change. Raises UserError if the model itself is invalid."""
 
     def __init__(self, model: Path, base: TranslateOptions, meter: Meter, journal: Journal, where: Evaluation) -> None:
         self.model, self.base, self._meter, self._journal, self._where = model, base, meter, journal, where

@@ -1,5 +1,5 @@
-"""Journal of a search in an SQLite file next to its output: an interrupted search resumes from it. Its values are JSON, read without
-executing anything: numbers, texts, arrays, containers and objects of the classes in `_KINDS`."""
+"""Journal of a search in an SQLite file next to its output: an interrupted search resumes from it. Its values are JSON,
+read without executing anything: numbers, texts, arrays, containers and objects of the classes in `_KINDS`."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def _read(found: dict[str, Any]) -> Any:
 
 
 class Journal(MutableMapping[str, Any]):
-    """Measurements and other values worth keeping; each read gives a new copy. Every entry is on the disk when the call returns. note: a
-    sentence, if the file was of another version, whose values are not used."""
+    """Measurements and other values worth keeping; each read gives a new copy. Every entry is on the disk when the call
+    returns. note: a sentence, if the file was of another version, whose values are not used."""
 
     def __init__(self, path: Path, about: dict[str, Any]) -> None:
-        """about: scope of the measurements. Raises UserError if the file is another search's journal or not a journal."""
+        """about: scope of the measurements. Raises UserError for another search's journal or another file."""
         rows = {name: json.dumps(v, sort_keys=True) for name, v in {**about, "schema_version": SCHEMA_VERSION}.items()}
         remedy = f"Delete it to begin again, or choose another folder with -o: {path}."
         self.note = ""

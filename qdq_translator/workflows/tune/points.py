@@ -14,7 +14,8 @@ WORST = (2, 4, 8)
 EVERY = "worst:1000"
 """Give up all that a better range fits."""
 BITS = (1.0, 3.0, 8.0)
-"""That raising a shared range may cost a tensor, before its layers go to FP16 instead; no int8 tensor has more than 8."""
+"""That raising a shared range may cost a tensor, before its layers go to FP16 instead; no int8 tensor has more than 8.
+"""
 
 
 @dataclasses.dataclass(frozen=True)

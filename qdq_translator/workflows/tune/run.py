@@ -162,7 +162,8 @@ def _stopping(meter: Meter) -> str:
             f"none: {f'fewer than {LEAST_SAMPLES} samples' if meter.is_mean else 'the metric is no mean over samples'}"
         )
     return (
-        f"a point was given up after 1/8, 1/4 or 1/2 of the samples if the {100 * CONFIDENCE:g}% interval of its drop was "
+        f"a point was given up after 1/8, 1/4 or 1/2 of the samples if the {100 * CONFIDENCE:g}% "
+        "interval of its drop was "
         "beyond the limit"
     )
 

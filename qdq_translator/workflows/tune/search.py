@@ -1,11 +1,11 @@
 """The search: hand-picked points, FP16 sets from sensitivities, then single changes.
 
-1. The points that people choose by hand, and all layers in FP16, are measured, so that the result is never worse than the best of
-   them.
-2. From the cheapest of them that lose too much, all layers go to FP16 and back to INT8 one by one, in the order of the noise energy
-   that each adds for the milliseconds that it saves (`simulate.account`). The cheapest set on this way that holds is found by
-   bisection; then single layers go back as long as the metric holds. With a budget of milliseconds the last sets on the way that it
-   has room for are measured.
+1. The points that people choose by hand, and all layers in FP16, are measured, so that the result is never worse than
+   the best of them.
+2. From the cheapest of them that lose too much, all layers go to FP16 and back to INT8 one by one, in the order of the
+   noise energy that each adds for the milliseconds that it saves (`simulate.account`). The cheapest set on this way
+   that holds is found by bisection; then single layers go back as long as the metric holds. With a budget of
+   milliseconds the last sets on the way that it has room for are measured.
 3. Local search: drop, add or swap a candidate of the account, or change an option; points
    that cost more than the best one are not measured. Random numbers come from a seed, and nothing depends on the clock.
 
@@ -76,7 +76,9 @@ class Search:
         self._random, self._limit, self._report = random.Random(seed), limit, report
         self.found: dict[Point, Evaluated] = {}
         self.additivity: list[tuple[int, float, float]] = []
-        """Of an FP16 set: tensors or layers, the share of the noise energy that they should take away together, and what they do."""
+        """Of an FP16 set: tensors or layers, the share of the noise energy that they should take away together, and
+        what they do.
+        """
         self._measured: dict[str, tuple[Measured, float]] = {}
         """Of each network, with the drop beyond which it was of no interest."""
 

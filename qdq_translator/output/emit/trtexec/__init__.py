@@ -96,7 +96,10 @@ def layer_argument(settings: Settings) -> Optional[Argument]:
     advice = (
         "Use 'qdq-translator build', or --tool polygraphy, which sets the layers one by one."
         if settings.version[0] >= 10
-        else "TensorRT 8.x has no wildcards: use 'qdq-translator build', or --tool polygraphy, which sets them one by one."
+        else (
+            "TensorRT 8.x has no wildcards: use 'qdq-translator build', or --tool polygraphy, which sets "
+            "them one by one."
+        )
     )
     raise UserError(
         f"The layer list needs an argument of {size(text)} bytes, and Linux starts no program with one over "
@@ -123,7 +126,8 @@ _SINCE = {
     "--skipInference": (8, 6),
     **dict.fromkeys(PARSER_FLAGS.values(), (10, 16)),
 }
-"""Option -> the first version (major, minor) whose trtexec knows it (samples/common/sampleOptions.cpp, 8.0 to 10.16)."""
+"""Option -> the first version (major, minor) whose trtexec knows it (samples/common/sampleOptions.cpp, 8.0 to 10.16).
+"""
 
 
 def trtexec_arguments(settings: Settings) -> list[Argument]:
@@ -155,7 +159,8 @@ def _for_version(argument: Argument, settings: Settings) -> list[Argument]:
         raise UserError(f"{who}.", f"Leave {option} out, or name another version.")
     if argument.flag == "--layerPrecisions":
         settings.notes.append(
-            f"{who}: layers without scales run above INT8 all the same; to keep others there, use 'qdq-translator build'."
+            f"{who}: layers without scales run above INT8 all the same; to keep others there, use "
+            "'qdq-translator build'."
         )
     elif argument.flag == "--exportLayerInfo":
         settings.notes.append(f"{who}, so there will be no layer information for 'qdq-translator check-engine'.")
@@ -227,13 +232,14 @@ def trtexec_command(arguments: Iterable[Argument]) -> str:
 
 _TEMPLATE = Path(__file__).with_name("build.sh")
 _WILDCARD_CHECK = """    if [ "$major" -lt 10 ]; then
-        fail "The layer list contains wildcards, which TensorRT $major ignores. Write the script with --trt_version 8.6."
+        fail "The layer list has wildcards, which TensorRT $major ignores. Write the script with --trt_version 8.6."
     fi
 """
 
 
 def shell_script(settings: Settings, arguments: Sequence[Argument], folder: Path) -> str:
-    """A POSIX script that lies in `folder`: checks files and version, corrects the cache header in a copy, runs trtexec.
+    """A POSIX script that lies in `folder`: checks files and version, corrects the cache header in a copy, runs
+    trtexec.
 
     Paths are relative to the script, so that script and files can be copied to a board together; absolute ones stay
     where they are neither in the script's folder nor in the translation's.

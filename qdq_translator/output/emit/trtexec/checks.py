@@ -63,7 +63,8 @@ def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Ve
     wanted = cache_version(version)
     if not cache.version or parse_version(cache.version)[:2] != version[:2]:
         notes.append(
-            f"The cache header has {cache.version or 'nothing'}, and TensorRT {dotted(version)} skips a cache of another "
+            f"The cache header has {cache.version or 'nothing'}, and TensorRT {dotted(version)} skips a "
+            "cache of another "
             f"version: translate with --trt_calib_version {wanted}, or let --script write a script that puts the right "
             "header into a copy."
         )
@@ -147,7 +148,11 @@ def _check_mode(request: BuildRequest, version: Version) -> None:
         )
     if request.mode == "explicit" and request.on_dla:
         raise UserError(
-            f"TensorRT {dotted(version)} builds Q/DQ models for a GPU only: a DLA supports them from TensorRT 11.4.1 on (fact 0.2).",
+            (
+                f"TensorRT {dotted(version)} builds Q/DQ models for a GPU only: a DLA supports them from "
+                "TensorRT 11.4.1 "
+                "on (fact 0.2)."
+            ),
             "Leave --mode explicit out (implicit INT8 is the way to that DLA), or choose --target gpu.",
         )
     if request.builder_optimization_level is not None and version < (8, 6, 0):
@@ -179,8 +184,10 @@ def _check_formats(
         for end, names in ends.items():
             formats[end] = formats[end] or [direct_format(is_usable(cache.scales.get(n, 0.0)), end) for n in names]
         notes.append(
-            "Without --allow_gpu_fallback trtexec sets DIRECT_IO, and the DLA reads and writes itself: types and layouts are "
-            "chosen. --input_io_formats and --output_io_formats choose others, for example int8:dla_hwc4 and fp16:chw16."
+            "Without --allow_gpu_fallback trtexec sets DIRECT_IO, and the DLA reads and writes itself: types and "
+            "layouts are "
+            "chosen. --input_io_formats and --output_io_formats choose others, for example int8:dla_hwc4 "
+            "and fp16:chw16."
         )
     for end, names in ends.items():
         entries = formats[end]

@@ -1,5 +1,5 @@
-"""The build request: versions, memory pools, formats, the source network, and what the files of a translation say of its own target,
-platform and sizes."""
+"""The build request: versions, memory pools, formats, the source network, and what the files of a translation say of
+its own target, platform and sizes."""
 
 from __future__ import annotations
 
@@ -145,7 +145,10 @@ def parse_version(text: str) -> Version:
         raise UsageError(f"'{text}' is not a TensorRT version.", "Write for example 8.6, 10.3.0 or 100300.")
     if version[0] >= 11:
         raise UserError(
-            f"TensorRT {version[0]} has no implicit quantization: its trtexec lost --int8, --calib and --layerPrecisions.",
+            (
+                f"TensorRT {version[0]} has no implicit quantization: its trtexec lost --int8, --calib and "
+                "--layerPrecisions."
+            ),
             "Build a strongly typed Q/DQ model there; 'qdq-translator explicit' writes one.",
         )
     if version[0] < 8:
@@ -179,7 +182,8 @@ def parse_pools(items: Iterable[str]) -> dict[str, float]:
 
 
 def parse_formats(text: str, option: str, version: Version, notes: list[str]) -> list[str]:
-    """`int8:dla_hwc4,fp16:chw16+chw` to one entry per tensor; `hwc4`, which trtexec does not know, is corrected (fact 3.3).
+    """`int8:dla_hwc4,fp16:chw16+chw` to one entry per tensor; `hwc4`, which trtexec does not know, is corrected (fact
+    3.3).
 
     Raises UsageError on unknown types and formats.
     """
@@ -261,17 +265,19 @@ class Remembered:
         if target == made:
             return target, []
         return target, [
-            f"The model was translated for {made}: nothing was checked against the limits of {target}. Translate it with "
+            f"The model was translated for {made}: nothing was checked against the limits of {target}. "
+            "Translate it with "
             f"--target {target} to see what runs there."
         ]
 
     def platform_for(self, asked: Optional[str]) -> Optional[Platform]:
-        """The --platform platform, else that of the translation. Raises UsageError if their TensorRT versions differ."""
+        """The --platform platform, else the translation's. Raises UsageError if their TensorRT versions differ."""
         own = find_platform(self.platform) if self.platform else None
         platform = find_platform(asked) if asked else own
         if own is not None and platform is not None and platform.tensorrt[:2] != own.tensorrt[:2]:
             raise UsageError(
-                f"--platform {platform.name} has TensorRT {dotted(platform.tensorrt)}, but the model was translated for {own.name} with "
+                f"--platform {platform.name} has TensorRT {dotted(platform.tensorrt)}, but the model was translated "
+                f"for {own.name} with "
                 f"TensorRT {dotted(own.tensorrt)}.",
                 f"Leave --platform out, or translate the model with --platform {platform.name}.",
             )
