@@ -3,9 +3,10 @@
 A missing tensor is a *root* if no scale rule would give it a scale even if the other roots had theirs. Each tensor is
 tried alone on a copy of the scale table, with a nominal scale; then roots are selected, sources first, each with all
 tensors that follow from it. The set is the smallest possible if every rule needs only one known tensor, else (Mul,
-parallel Slices) a small one. The time is linear in the graph. Cures: the same inference with further options. A root
-that gets its scale this way is cured by them; any other root by data (rule K1) if the data can give one, or by
-quantizing it in the model.
+parallel Slices) a small one. The time is linear in the graph.
+
+Cures: the same inference with further options. A root that gets its scale this way is cured by them; any other root by
+data (rule K1) if the data can give one, or by quantizing it in the model.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
    output's shape [1, C, H', W']: window size / number of values in the window that are no padding.
 
 The tensor between has the scale of the pooling's input (the DLA requires one for both, NvInfer.h) if the result has
-one. Not: ceil_mode; dilation; unknown sizes; targets that support the layer as it is (Orin).
+one.
+Not: ceil_mode; dilation; unknown sizes; targets that support the layer as it is (Orin).
 """
 
 from __future__ import annotations

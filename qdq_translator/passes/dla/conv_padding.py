@@ -14,8 +14,9 @@ size:
 With dilation d, each zero moves the padding by d. The zeros are new weights of value 0 (quantized 0); channels keep
 their largest weight and so their scale. The larger kernel costs MACs, which the report counts. No new tensors but in
 case 4: the padded one has the scale of the Conv's input, which it copies. Whether limit C4 means the dilated kernel no
-public source says (fact 6.3d); as it is written, it does not. Not: more than 31 rows or columns in case 4; auto_pad
-with unknown sizes; weights that are not constant; an input whose channels are not known in case 4.
+public source says (fact 6.3d); as it is written, it does not.
+Not: more than 31 rows or columns in case 4; auto_pad with unknown sizes; weights that are not constant; an input whose
+channels are not known in case 4.
 """
 
 from __future__ import annotations

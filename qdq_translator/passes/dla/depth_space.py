@@ -5,8 +5,9 @@
 2. `SpaceToDepth(b)` -> Conv, kernel and stride b x b: W[k, c, i, j] = 1 where k = (i * b + j) * C + c
 
 A weight of 1 is quantized as 127: exact in INT8. Input and output have one scale, as they had (rule S3). The layer
-multiplies with C * C' * b * b weights, which the report counts. Not: block sizes of 1; block sizes above what the DLA
-takes (stride 8 for the Conv, 22 for the ConvTranspose); unknown channels; more than 8192 channels.
+multiplies with C * C' * b * b weights, which the report counts.
+Not: block sizes of 1; block sizes above what the DLA takes (stride 8 for the Conv, 22 for the ConvTranspose); unknown
+channels; more than 8192 channels.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 2. `Gelu` without approximate -> case 7 of rule D7, which is the same with a product behind it
 
 It is two products, a Scale and Tanh, where the whole network would leave the DLA and come back. The tensors in front of
-Tanh get no scale: a square in INT8 would lose small values, so these layers run in FP16. Not: without that word;
-tensors that are not four-dimensional; an unknown number of channels.
+Tanh get no scale: a square in INT8 would lose small values, so these layers run in FP16.
+Not: without that word; tensors that are not four-dimensional; an unknown number of channels.
 """
 
 from __future__ import annotations

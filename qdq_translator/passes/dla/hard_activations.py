@@ -27,10 +27,10 @@ times the output's. A Clip's new tensors have the scale of x where a < 0 < b; el
 bound. Those of Mish that have bounds have these (rule B1): 1 for s and n, 2 for 2 - s and 2 - n, 1 for the quotient.
 Likewise 1 for the quotient, the Tanh and the gate of cases 6 and 7, and alpha for what alpha multiplies; Relu has the
 range of x. In case 6 t and 1 - t have the scale 1/126, also where others are calibrated: at x = 0 both are 0.5, which
-is 63 steps of it and no whole number of steps of 1/127. Not: tensors that are not four-dimensional; an unknown number
-of channels; bounds that are not constant numbers; cases 4 to 6 where the DLA has no Div; a Softplus that others than
-one Tanh read; Min of more than two inputs or shapes; case 6 with factors that are not positive; case 7 without
-approximate (the error function).
+is 63 steps of it and no whole number of steps of 1/127.
+Not: tensors that are not four-dimensional; an unknown number of channels; bounds that are not constant numbers; cases 4
+to 6 where the DLA has no Div; a Softplus that others than one Tanh read; Min of more than two inputs or shapes; case 6
+with factors that are not positive; case 7 without approximate (the error function).
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ The kernel of a sum gets zeros and a smaller dilation if its padding is not smal
 their quantized values; a part has a scale of its own, which is not coarser. The weights of sums are 127, exact in INT8.
 The parts of sums get a scale from data only (`--calibrate`): a part of a sum can be larger than the sum, so that the
 layers run in FP16 without one. With a scale, each part is rounded once more (3 to 6 dB of 40). How groups share the
-buffer is not known (`targets/dla/limits.py`), so the limit is not checked for the sums. Not: sizes that are not known,
-in case 1; weights that are not constant; kernels above 32 along H and W at once; more than 8192 parts; padding of a sum
-above 31; a sum that would need a dilation above 32; data of one row that do not fit.
+buffer is not known (`targets/dla/limits.py`), so the limit is not checked for the sums.
+Not: sizes that are not known, in case 1; weights that are not constant; kernels above 32 along H and W at once; more
+than 8192 parts; padding of a sum above 31; a sum that would need a dilation above 32; data of one row that do not fit.
 """
 
 from __future__ import annotations

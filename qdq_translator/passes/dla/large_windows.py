@@ -7,8 +7,9 @@
 
 b is the smallest divisor of the stride that the limits allow. The kernel gets zeros in front, so that its padding is a
 multiple of b, and behind. Weights keep their quantized values; a copied value is a weight of 127, exact in INT8. The
-blocks have the scale of the input. Not: dilation, or sizes that are not known; groups in case 1; a stride without such
-a divisor, which has to divide L in case 2; weights that are not constant.
+blocks have the scale of the input.
+Not: dilation, or sizes that are not known; groups in case 1; a stride without such a divisor, which has to divide L in
+case 2; weights that are not constant.
 """
 
 from __future__ import annotations

@@ -16,9 +16,10 @@
 
 New tensors get no scale. A square above 65504 overflows in FP16: where x can be that large, it is multiplied by a power
 of two, and epsilon by its square. If the range is not known, it is the least one from 1/16 to 1 that keeps epsilon
-above 0 in FP16. Not: without that word, or below TensorRT 10.3; other axes; sizes that are not known; a scale or bias
-that is computed; an epsilon that would be 0 in FP16 where no square overflows; more than 8192 channels; parts that
-other layers read; `LpNormalization`, which has no epsilon.
+above 0 in FP16.
+Not: without that word, or below TensorRT 10.3; other axes; sizes that are not known; a scale or bias that is computed;
+an epsilon that would be 0 in FP16 where no square overflows; more than 8192 channels; parts that other layers read;
+`LpNormalization`, which has no epsilon.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@
 4. The same for `ReduceMean`, `ReduceSum`, `ReduceMax` and `ReduceMin` over L of an image that is flattened to it
 
 Tensors inside keep their names and scales. The tensor in front of a last Reshape is new (`NAME_4d`) and has the scale
-of the Reshape's output, no other (rule S2 if that is a graph output). Every weight keeps its quantized value. Not: a
-weight that is not constant; an `output_shape`; Softmax below opset 13; a Slice, Pad, Resize or Reduce with computed
-parameters; a Resize by sizes; regions without a layer of case 1 or 4.
+of the Reshape's output, no other (rule S2 if that is a graph output). Every weight keeps its quantized value.
+Not: a weight that is not constant; an `output_shape`; Softmax below opset 13; a Slice, Pad, Resize or Reduce with
+computed parameters; a Resize by sizes; regions without a layer of case 1 or 4.
 """
 
 from __future__ import annotations

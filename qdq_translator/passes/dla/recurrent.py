@@ -10,9 +10,10 @@
 The steps read the same weights. Their inputs and states are [N, C, 1, 1], by Reshapes, Transposes and Slices that rule
 D17 merges with their neighbours. New tensors get no scale: Sigmoid and Tanh run in FP16 (limit A1), and the rounding of
 a state to INT8 would add up. A step takes 0.05 ms or more by estimate, a transition 0.58 ms (`python -m
-benchmarks.further_forms`). Not: more than 16 steps, directions included; an unknown number of steps; the batch as first
-axis (layout); weights that are not constant; lengths of sequences, peepholes, a clip, coupled gates or other
-activations than the default; an initial state of other constants than 0.
+benchmarks.further_forms`).
+Not: more than 16 steps, directions included; an unknown number of steps; the batch as first axis (layout); weights that
+are not constant; lengths of sequences, peepholes, a clip, coupled gates or other activations than the default; an
+initial state of other constants than 0.
 """
 
 from __future__ import annotations

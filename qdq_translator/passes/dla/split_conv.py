@@ -9,11 +9,11 @@ A Slice runs in FP16 only on the DLA (limit S1), and a tensor without scale behi
 Each part keeps the name of the Slice's or Split's output, and its scale (where it differs from that of the tensor that
 was split, values were rounded twice and now are once); without one it takes that of the tensor that was split. Tensors
 in between (the Conv's output before the activation) get the scale of what they are a part of. Weight scales are per
-output channel, so every weight keeps its quantized value. Not: where the split tensor, or one between, is a graph
-output; where another layer reads it; grouped Conv; weights that are not constant; another layer than Conv or
-element-wise ones in front; overlapping parts; parts that are not constant; a step other than 1; a Split or Slice along
-another axis; where the Convs of the parts, which read the input once each, are estimated to take longer in INT8 than
-the one Conv and the Slices in FP16 (docs/cost.md).
+output channel, so every weight keeps its quantized value.
+Not: where the split tensor, or one between, is a graph output; where another layer reads it; grouped Conv; weights that
+are not constant; another layer than Conv or element-wise ones in front; overlapping parts; parts that are not constant;
+a step other than 1; a Split or Slice along another axis; where the Convs of the parts, which read the input once each,
+are estimated to take longer in INT8 than the one Conv and the Slices in FP16 (docs/cost.md).
 """
 
 from __future__ import annotations

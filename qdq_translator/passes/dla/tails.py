@@ -6,9 +6,10 @@
 
 Names stay. The values and their order are the same, and message `I-D16` contains both shapes.
 Such Reshapes do not run on the DLA (limit H1), so that the network is no standalone loadable. A tensor that gets
-another one's name keeps its scale, or gets the scale of the other. Not: without the option; if another layer reads the
-graph input or output; if the tensor is another graph output, or a graph input; between two different scales of the
-model; if the graph input or output has four dimensions; if the next tensor has another number of dimensions.
+another one's name keeps its scale, or gets the scale of the other.
+Not: without the option; if another layer reads the graph input or output; if the tensor is another graph output, or a
+graph input; between two different scales of the model; if the graph input or output has four dimensions; if the next
+tensor has another number of dimensions.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 `Unsqueeze(3)`, the two-dimensional layer with a kernel of [k, 1], `Squeeze(3)`: the parser adds the same layers, but
 then the input and output of the convolution have no name of the model's. Between such layers nothing is needed: the
 tensor has four dimensions then, and its name and scale. The new tensors hold the values of the old ones, so rule S3
-gives them their scales; the codes of weights stay. Not: a weight that is not constant; an `output_shape`; a second
-output (the indices of MaxPool); an unknown rank.
+gives them their scales; the codes of weights stay.
+Not: a weight that is not constant; an `output_shape`; a second output (the indices of MaxPool); an unknown rank.
 """
 
 from __future__ import annotations

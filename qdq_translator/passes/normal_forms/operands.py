@@ -27,8 +27,8 @@ def clip_limits(editor: Editor) -> None:
     """Rule F8: a Clip has both limits.
 
     `Clip(x)`, `Clip(x, min)` and `Clip(x, , max)` get the lowest and the largest finite number of x's type if a limit
-    is missing. With both the parser adds one layer; without a minimum it adds five tensors without a scale. Not: limits
-    that are computed; types other than float and float16; below opset 11, whose limits are attributes.
+    is missing. With both the parser adds one layer; without a minimum it adds five tensors without a scale.
+    Not: limits that are computed; types other than float and float16; below opset 11, whose limits are attributes.
     """
     graph = editor.graph
     if graph.opset() < 11:
@@ -57,7 +57,8 @@ def operand_ranks(editor: Editor) -> None:
     """Rule F8: constant operands of Add, Sub, Mul, Div, Pow, Max, Min and PRelu have the rank of the result.
 
     A constant of lower rank makes a broadcast of its own in the parser, with a numbered name. Leading dimensions of 1
-    change nothing. Not: below opset 7, which broadcasts otherwise; operands of unknown rank; integers.
+    change nothing.
+    Not: below opset 7, which broadcasts otherwise; operands of unknown rank; integers.
     """
     graph = editor.graph
     if graph.opset() < 7:
@@ -87,7 +88,8 @@ def slice_indices(editor: Editor) -> None:
 
     With INT64 its parser computes start and size in 26 integer layers, and the Slice is not static. A limit beyond
     INT32 ("to the end") becomes the last INT32. TensorRT-RTX's parser refuses INT32 indices without axes or steps, and
-    INT64 ones without axes. Not: TensorRT 8; indices that are computed, or INT32 already.
+    INT64 ones without axes.
+    Not: TensorRT 8; indices that are computed, or INT32 already.
     """
     graph = editor.graph
     if editor.parser is None or editor.parser[0] < 10:
