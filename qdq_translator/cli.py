@@ -146,9 +146,9 @@ def main(argv: Optional[Sequence[str]] = None, prog: str = "qdq-translator") -> 
     if argv and argv[0] in ("--version", "-V"):
         print(f"qdq-translator {__version__}")
         return 0
-    wanted_help = not argv or argv[0] in ("-h", "--help")
-    stream = sys.stdout if wanted_help and argv else sys.stderr
-    if not wanted_help:
+    asked = bool(argv) and argv[0] in ("-h", "--help")
+    stream = sys.stdout if asked else sys.stderr
+    if argv and not asked:
         from qdq_translator.core.parsing import did_you_mean
 
         print(f"{prog}: there is no command '{argv[0]}'. {did_you_mean(argv[0], COMMANDS)}".rstrip(), file=stream)
@@ -160,7 +160,7 @@ def main(argv: Optional[Sequence[str]] = None, prog: str = "qdq-translator") -> 
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return 1
-    return 0 if wanted_help and argv else 2
+    return 0 if asked else 2
 
 
 def main_translate(argv: Optional[Sequence[str]] = None) -> int:

@@ -238,23 +238,34 @@ def _made(node: Node, inputs: list[Optional[np.ndarray]], output: int, opset: in
 
 
 def _in_numpy(node: Node, inputs: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
-    op, data = node.op_type, inputs[0] if inputs else None
-    if data is not None and node.is_standard:
-        if op in MOVES:
-            return np.asarray(MOVES[op](node, [value for value in inputs if value is not None]))
-        if op == "Cast":
-            return data.astype(onnx.helper.tensor_dtype_to_np_dtype(operators.cast_type(node)))
-        if op == "CastLike" and inputs[1] is not None:
-            return data.astype(inputs[1].dtype)
-        if op == "ScatterND" and inputs[1] is not None:
-            if operators.reduction(node) != "none":
-                raise ValueError("the reference implementation adds up element by element")
-            result = data.copy()
-            result[tuple(np.moveaxis(inputs[1], -1, 0))] = inputs[2]
-            return result
-        if op in ("Mul", "Div") and len(inputs) > 1 and inputs[1] is not None and data.dtype.kind == "f":
-            return data * inputs[1] if op == "Mul" else data / inputs[1]
-    return None
+    """None for operators that have no rule here."""
+    rule, given = _IN_NUMPY.get(node.op_type), [value for value in inputs if value is not None]
+    result = rule(node, given) if rule is not None and node.is_standard and given else None
+    return None if result is None else np.asarray(result)  # NumPy gives a scalar for an array without axes
+
+
+def _scattered(node: Node, given: list[np.ndarray]) -> np.ndarray:
+    if operators.reduction(node) != "none":
+        raise ValueError("the reference implementation adds up element by element")
+    data, indices, updates = given
+    result = data.copy()
+    result[tuple(np.moveaxis(indices, -1, 0))] = updates
+    return result
+
+
+def _of_floats(operation: np.ufunc) -> Callable[[Node, list[np.ndarray]], Optional[np.ndarray]]:
+    """NumPy divides integers into floats, ONNX does not."""
+    return lambda node, given: operation(*given) if given[0].dtype.kind == "f" else None
+
+
+_IN_NUMPY: dict[str, Callable[[Node, list[np.ndarray]], Optional[np.ndarray]]] = {
+    **MOVES,
+    "Cast": lambda node, given: given[0].astype(onnx.helper.tensor_dtype_to_np_dtype(operators.cast_type(node))),
+    "CastLike": lambda node, given: given[0].astype(given[1].dtype),
+    "ScatterND": _scattered,
+    "Mul": _of_floats(np.multiply),
+    "Div": _of_floats(np.divide),
+}
 
 
 def _reference(node: Node, inputs: list[Optional[np.ndarray]], output: int, opset: int) -> np.ndarray:

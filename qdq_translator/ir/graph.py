@@ -176,14 +176,7 @@ class Graph:
         The model must not be used afterwards: its parts are moved, not copied. Raises ModelError if a tensor has two
         producers or none.
         """
-        if len(model.functions):
-            from onnx import inliner
-
-            _check_functions(model)
-            try:
-                model = inliner.inline_local_functions(model)
-            except Exception as error:  # whatever ONNX says of functions that do not fit
-                raise ModelError("The local functions of this model cannot be inlined.", _NO_FUNCTIONS) from error
+        model = _without_functions(model)
         graph, proto = cls(), model.graph
         # IR 3 requires every initializer among the graph inputs too; they are none here, so IR 4 is the least
         graph.name, graph.doc, graph.ir_version = proto.name, proto.doc_string, max(model.ir_version, 4)
@@ -192,10 +185,7 @@ class Graph:
         if len(proto.sparse_initializer):
             raise ModelError("The model has sparse initializers.", "Export it with dense weights.")
         _check_ends(proto)
-        for value in (*proto.input, *proto.output, *proto.value_info):
-            for dim in value.type.tensor_type.shape.dim:
-                if dim.dim_value < 0:  # some exporters' word for unknown; ONNX's inference aborts the process over it
-                    dim.ClearField("dim_value")
+        _clear_negative_sizes(proto)
         for tensor in proto.initializer:
             if tensor.name in graph.initializers:
                 raise ModelError(f"Two initializers are called '{tensor.name}'.", "Export the model again.")
@@ -206,8 +196,9 @@ class Graph:
         graph.value_info = {v.name: v for v in proto.value_info}
         for node in _sorted([Node.from_proto(node) for node in proto.node], {*graph.inputs, *graph.initializers}):
             graph.append(node)
+        made = {*graph.producer, *graph.inputs, *graph.initializers}
         for name in graph.outputs:
-            if name not in graph.producer and name not in graph.inputs and name not in graph.initializers:
+            if name not in made:
                 raise ModelError(f"Graph output '{name}' is not produced by any node.", "The file is damaged or cut.")
         return graph
 
@@ -593,6 +584,27 @@ def constant_value(node: Node) -> Optional[np.ndarray]:
                 return to_array(value) if value.data_type != TensorProto.STRING else None
             return np.asarray(value, dtype=np.float32 if "float" in key else np.int64)
     return None
+
+
+def _clear_negative_sizes(graph: onnx.GraphProto) -> None:
+    """Some exporters write -1 for an unknown size; ONNX's inference aborts the process over it."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_value < 0:
+                dim.ClearField("dim_value")
+
+
+def _without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its local functions inlined. Raises ModelError if they cannot be."""
+    if not model.functions:
+        return model
+    from onnx import inliner  # few models have functions
+
+    _check_functions(model)
+    try:
+        return inliner.inline_local_functions(model)
+    except Exception as error:  # ONNX raises several types for functions that do not fit
+        raise ModelError("The local functions of this model cannot be inlined.", _NO_FUNCTIONS) from error
 
 
 def _check_functions(model: onnx.ModelProto) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,6 +198,16 @@ def _external(model: onnx.ModelProto) -> list[TensorProto]:
     return [tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL]
 
 
+def _entry(tensor: TensorProto) -> tuple[str, int, Optional[int]]:
+    """File, first byte and number of bytes (None if not given) of a tensor's external data. Raises ModelError."""
+    with contextlib.suppress(TypeError, ValueError):
+        info = external_data_helper.ExternalDataInfo(tensor)
+        offset, length = int(info.offset or 0), None if info.length is None else int(info.length)
+        if offset >= 0 and (length or 0) >= 0 and isinstance(info.location, str) and "\0" not in info.location:
+            return info.location, offset, length
+    raise ModelError(f"Tensor '{tensor.name}' has no location of its external data.", "Save or export the model again.")
+
+
 class _DataFiles:
     """The files in `folder` that contain a model's external data."""
 
@@ -208,16 +219,7 @@ class _DataFiles:
     def read(self, tensor: TensorProto) -> memoryview:
         """The data of a tensor, which no longer points to them. Raises ModelError, naming the tensor."""
         who = f"tensor '{tensor.name}'"
-        try:
-            info = external_data_helper.ExternalDataInfo(tensor)
-            offset, length = int(info.offset or 0), int(info.length or 0)
-        except (TypeError, ValueError):
-            offset = -1
-        if offset < 0 or length < 0 or not isinstance(info.location, str) or "\0" in info.location:
-            raise ModelError(
-                f"Tensor '{tensor.name}' has no location of its external data.", "Save or export the model again."
-            )
-        location = info.location
+        location, offset, length = _entry(tensor)
         place = (self._folder / location).resolve()
         if Path(location).is_absolute() or self._folder.resolve() not in place.parents:
             raise ModelError(
@@ -226,13 +228,12 @@ class _DataFiles:
             )
         needed = stored_bytes(tensor, f"Tensor '{tensor.name}'")
         if needed is None:
-            needed = length
-        elif info.length is not None and length != needed:
+            needed = length or 0
+        elif length is not None and length != needed:
             raise ModelError(
                 f"External data of {who} have {length} bytes instead of the {needed} of its type and shape.",
                 "Export the model again.",
             )
-
         try:
             given = self._given[place] = self._given.get(place, 0) + needed
             with open_file(place) as file:

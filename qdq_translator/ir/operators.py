@@ -436,26 +436,29 @@ def is_non_negative(graph: Graph, name: str) -> bool:
             if values is None or values.dtype.kind not in "fiu" or (values.size and values.min() < 0):
                 return False
             continue
-        if node.op_type in _NON_NEGATIVE:
-            continue
-        if node.op_type == "Clip":
-            low, high = clip_bounds(node, graph.array)
-            if high is None or high < 0:
-                return False
-            if low is None or low < 0:
-                stack.append(node.inputs[0])
-        elif node.op_type == "Pad":
-            value = pad_value(node, graph.array)
-            if mode(node) == "constant" and (value is None or value < 0):
-                return False
-            stack.append(node.inputs[0])
-        elif node.op_type in _KEEPS_SIGN or (node.op_type == "Resize" and mode(node) in ("nearest", "linear")):
-            stack.append(node.inputs[0])
-        elif node.op_type in _KEEPS_SIGN_OF_ALL:
-            stack.extend(node.inputs)
-        else:
+        inputs = _inputs_with_its_sign(node, graph.array)
+        if inputs is None:
             return False
+        stack += inputs
     return True
+
+
+def _inputs_with_its_sign(node: Node, constant: LookUp) -> Optional[list[str]]:
+    """Inputs that must be non-negative for the node's output to be; None if even that does not suffice."""
+    if node.op_type in _NON_NEGATIVE:
+        return []
+    if node.op_type == "Clip":
+        low, high = clip_bounds(node, constant)
+        if high is None or high < 0:
+            return None
+        return node.inputs[:1] if low is None or low < 0 else []
+    if node.op_type == "Pad":
+        value = pad_value(node, constant) if mode(node) == "constant" else 0.0
+        return None if value is None or value < 0 else node.inputs[:1]
+    # a cubic Resize overshoots
+    if node.op_type in _KEEPS_SIGN or (node.op_type == "Resize" and mode(node) in ("nearest", "linear")):
+        return node.inputs[:1]
+    return node.inputs if node.op_type in _KEEPS_SIGN_OF_ALL else None
 
 
 # ---------------- sets

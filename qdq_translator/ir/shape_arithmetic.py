@@ -149,29 +149,35 @@ class _Completion:
 
     # ------------------------------------------------------------ types
 
+    def _type(self, name: str) -> Optional[TypeProto]:
+        tensor, value = self.graph.initializers.get(name), self.values.get(name)
+        if tensor is not None:
+            return onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
+        return None if value is None else value.type
+
+    def _data(self, name: str, elem_type: int) -> Optional[onnx.TensorProto]:
+        """The elements of a small constant, or of computed shape arithmetic."""
+        tensor, value = self.graph.initializers.get(name), self.known.get(name)
+        if tensor is not None:
+            return to_message(tensor) if math.prod(tensor.dims) <= _MOST else None
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(elem_type) if elem_type else np.dtype(np.int64)
+        # an element type that NumPy holds as objects: the file calls numbers a string
+        if value is None or not _is_known(value) or dtype.kind == "O":
+            return None
+        return numpy_helper.from_array(value.astype(np.int64).astype(dtype), name)
+
     def _infer(self, node: Node) -> None:
         types: dict[str, TypeProto] = {}
         data: dict[str, onnx.TensorProto] = {}
-        for index, name in enumerate(node.inputs):
-            if not name:
-                continue
-            tensor = self.graph.initializers.get(name)
-            if tensor is not None:
-                types[name] = onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
-                if index and math.prod(tensor.dims) <= _MOST:
-                    data[name] = to_message(tensor)
-            elif name in self.values:
-                types[name] = self.values[name].type
-            else:
+        for name in filter(None, node.inputs):
+            known = self._type(name)
+            if known is None or any(dim.dim_value < 0 for dim in known.tensor_type.shape.dim):
                 return
-            if any(dim.dim_value < 0 for dim in types[name].tensor_type.shape.dim):
-                return
-            value = self.known.get(name) if index else None
-            if value is not None and _is_known(value):
-                kind = types[name].tensor_type.elem_type
-                dtype = onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else np.dtype(np.int64)
-                if dtype.kind != "O":  # else the file calls numbers a string
-                    data[name] = numpy_helper.from_array(value.astype(np.int64).astype(dtype), name)
+            types[name] = known
+        for name in filter(None, node.inputs[1:]):
+            elements = self._data(name, types[name].tensor_type.elem_type)
+            if elements is not None:
+                data[name] = elements
         try:
             schema = defs.get_schema(node.op_type, self.graph.opset(), "")
             found = shape_inference.infer_node_outputs(schema, node.to_proto(), types, data, None, self.opsets)

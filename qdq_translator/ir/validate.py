@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Callable, Dict, Iterable, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 from onnx import TensorProto, defs, numpy_helper
 
@@ -73,9 +73,8 @@ class _Operator(NamedTuple):
     types: Dict[str, Set[int]]
 
 
-@functools.lru_cache(maxsize=None)
-def _operator(op_type: str, opset: int) -> _Operator:
-    """Nothing is known of a plugin, and nothing is required."""
+def _versions(op_type: str) -> List[defs.OpSchema]:
+    """Every version of an operator, newest first."""
     history, version = [], _MOST_OPSET
     while version:
         try:
@@ -83,23 +82,35 @@ def _operator(op_type: str, opset: int) -> _Operator:
         except defs.SchemaError:
             break
         version = history[-1].since_version - 1
-    schema = next((one for one in history if one.since_version <= opset), None)
+    return history
+
+
+def _types(versions: Iterable[defs.OpSchema]) -> Dict[str, Set[int]]:
+    """Types of each attribute in any of the versions."""
     types: Dict[str, Set[int]] = {}
-    for one in history:
-        for name, attribute in one.attributes.items():
+    for version in versions:
+        for name, attribute in version.attributes.items():
             types.setdefault(name, set()).add(int(attribute.type.value))  # type: ignore[attr-defined]
+    return types
+
+
+@functools.lru_cache(maxsize=None)
+def _operator(op_type: str, opset: int) -> _Operator:
+    """Nothing is known of a plugin, and nothing is required."""
+    history = _versions(op_type)
+    schema = next((one for one in history if one.since_version <= opset), None)
     versions, own = history if schema is None else [schema], {}
     needed: Tuple[int, ...] = ()
     if schema is not None:
         single, own = defs.OpSchema.FormalParameterOption.Single, schema.attributes
         needed = tuple(i for i, parameter in enumerate(schema.inputs) if parameter.option == single)
-        types.update((name, {int(a.type.value)}) for name, a in own.items())  # type: ignore[attr-defined]
+    required = tuple(name for name, attribute in own.items() if attribute.required)
     return _Operator(
         (min((v.min_input for v in versions), default=0), max((v.max_input for v in versions), default=math.inf)),
         needed[:1] if op_type in _EXPORTED_WITHOUT else needed,
         max((v.max_output for v in history), default=math.inf),
-        tuple(name for name, attribute in own.items() if attribute.required),
-        types,
+        required,
+        {**_types(history), **_types(versions)},
     )
 
 
