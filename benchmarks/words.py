@@ -1,18 +1,24 @@
 """How long the documentation is, and how often its sentences fall into habits that read translated.
 
     python -m benchmarks.words
+    python -m benchmarks.words --list qdq_translator/ir     # habits in docstrings and comments of these files
 
 Words of each page: of its text, and of tables between markers, which a script makes or `explain` reads. The pages in docs/tables are made. Habits are
-counted in the pages, in the tables that are made from docstrings, in the help of every command and in the messages (`tests/data/sentences.txt`).
+counted in the pages, in the tables that are made from docstrings, in the help of every command, in the messages (`tests/data/sentences.txt`) and in
+the docstrings and comments of the package.
 """
 
 from __future__ import annotations
 
+import argparse
+import ast
 import contextlib
 import io
 import os
 import re
+import tokenize
 from pathlib import Path
+from typing import Iterator
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,6 +72,22 @@ def helps() -> str:
     return out.getvalue()
 
 
+def comments(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and text of each docstring and comment of a module, without names in backquotes."""
+    source = path.read_text(encoding="utf-8")
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], prose(token.string)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, prose(node.value.value)
+
+
+def package() -> str:
+    """All docstrings and comments of the package."""
+    return "\n".join(text for path in sorted((ROOT / "qdq_translator").rglob("*.py")) for _, text in comments(path))
+
+
 def habits(text: str) -> dict[str, int]:
     return {name: len(re.findall(rf"\b(?:{pattern})\b", text, re.IGNORECASE)) for name, pattern in HABITS.items()}
 
@@ -74,10 +96,27 @@ def texts() -> dict[str, str]:
     """What is read for habits."""
     messages = (ROOT / "tests" / "data" / "sentences.txt").read_text(encoding="utf-8")
     by_hand, made = zip(*map(parts, pages()))
-    return {"docs": prose("\n".join(by_hand)), "tables": prose("\n".join(made)), "help": helps(), "messages": messages}
+    pages_and_tables = {"docs": prose("\n".join(by_hand)), "tables": prose("\n".join(made))}
+    return {**pages_and_tables, "help": helps(), "messages": messages, "code": package()}
+
+
+def listed(place: Path) -> None:
+    """Print each habit in the comments of a file or folder, with its surroundings."""
+    for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+        for line, text in comments(path):
+            for pattern in HABITS.values():
+                for match in re.finditer(rf"\b(?:{pattern})\b", text, re.IGNORECASE):
+                    print(f"{path}:{line}: {' '.join(text[max(0, match.start() - 60) : match.end() + 60].split())}")
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", nargs="+", type=Path, default=[], help="files and folders of the package")
+    options = parser.parse_args()
+    if options.list:
+        for place in options.list:
+            listed(place)
+        return
     by_hand = made = 0
     for page in pages():
         hand, table = (len(text.split()) for text in parts(page))
