@@ -43,7 +43,7 @@ def _flush(prog: str, status: int) -> int:
             raise OSError(errno.EBADF, "it is closed")
         sys.stdout.flush()
     except BrokenPipeError:
-        _abandon_output()  # the reader went away (`... | head`): not worth a message
+        _abandon_output()  # the reader has closed the pipe (`... | head`): not worth a message
         return 1
     except OSError as error:
         _abandon_output()

@@ -18,7 +18,7 @@ from qdq_translator.ir.operators import COMPARISONS, DENSE, ELEMENTWISE, PARTS, 
 from qdq_translator.ir.shape_arithmetic import MOVES
 
 LAYOUT_OPS = (*VIEWS, "Transpose", "Identity", "Cast", "CastLike")
-"""Operators that move or retype a constant's elements without changing what they stand for (rule Q5)."""
+"""Operators that move or retype a constant's elements without changing their meaning (rule Q5)."""
 FOLDABLE = frozenset(
     (
         *(*LAYOUT_OPS, *PARTS, *ELEMENTWISE, *COMPARISONS, *DENSE, "Conv"),
@@ -32,13 +32,13 @@ FOLDABLE = frozenset(
 )
 """Operators that make constants out of constants: those that NumPy computes without a loop over elements."""
 _CALL, _REFERENCE_CALL = 2**8, 2**17
-"""What one node costs, whatever its size, in NumPy and in ONNX's reference implementation (bytes, see budget.py)."""
+"""Fixed cost of a node in NumPy and in ONNX's reference implementation (bytes, see budget.py)."""
 _SHAPE = 128
 """Elements of the largest value that ONNX's shape inference is given: shapes, axes and pads."""
 _KEPT = 4096
-"""Elements of the largest value that is kept for the next who asks."""
+"""Elements of the largest value that is kept for later calls."""
 _TEXTS = "OSU"
-"""NumPy's kinds of arrays that hold texts, which nothing here makes constants of."""
+"""NumPy's kinds of text arrays, which never become constants."""
 QUANTIZER_DOMAINS = ("", "com.microsoft")
 
 
@@ -71,7 +71,7 @@ class Constants:
         """Constant tensors whose expression runs through a DequantizeLinear."""
         self._small: dict[str, np.ndarray] = {}
         self.parameters: dict[Hashable, Any] = {}
-        """What `quantizers.parameters` has read: the Q and the DQ of a pair share it."""
+        """Results of `quantizers.parameters`, shared by the Q and the DQ of a pair."""
         stored: list[Any] = [*graph.initializers.values()]
         for node in graph.nodes:
             inputs = node.inputs
@@ -215,7 +215,7 @@ def evaluate(
         return None if result.dtype.kind in _TEXTS else result
     except ModelError:
         raise
-    except Exception:  # shapes, permutations and types that do not fit: each implementation raises what it likes
+    except Exception:  # shapes, permutations and types that do not fit raise different errors in each implementation
         return None
 
 

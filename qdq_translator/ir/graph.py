@@ -269,7 +269,7 @@ class Graph:
 
     @property
     def nodes(self) -> Iterator[Node]:
-        """Nodes in topological order. The node at hand may be removed, and others added, while iterating."""
+        """Nodes in topological order. The current node may be removed, and others added, while iterating."""
         node = self._ends.next
         while node is not self._ends:
             following = node.next
@@ -521,7 +521,7 @@ class Graph:
         self.version += 1
         old = self.initializers.get(name)
         if old is not None and list(old.dims) != list(tensor.dims):
-            self.value_info.pop(name, None)  # what the file said of the old one
+            self.value_info.pop(name, None)  # the file's declaration of the old one
         self.initializers[name] = tensor
         self._arrays.pop(name, None)
         if self._taken is not None:
@@ -714,7 +714,7 @@ def _sorted(nodes: list[Node], known: set[str]) -> list[Node]:
 
 
 def _too_early(nodes: list[Node], known: set[str]) -> Optional[Node]:
-    """The first node that reads what no earlier one makes."""
+    """The first node that reads a tensor which no earlier node makes."""
     made = set(known)
     for node in nodes:
         if not made.issuperset(node.reads()):

@@ -21,12 +21,12 @@ from qdq_translator.ir.weights import Initializer, Weight, stored_weight
 from qdq_translator.ir.wire import LARGE, cut_weights, tag_of, varint
 
 PROTOBUF_LIMIT = 2**31 - 2**20
-"""Bytes that one protobuf file may hold, less a reserve for what the count does not see."""
+"""Bytes that one protobuf file may hold, less a reserve for bytes that are not counted."""
 _ALIGNMENT = 4096
 _SMALL = 1024
 """Initializers below this many bytes stay inside the model file."""
 _SHARED = 4
-"""How often a file of external data may be read in all: a few tensors may share their data, a thousand would be a trap.
+"""Most reads of a file of external data: a few tensors may share their data, a thousand are a trap.
 """
 
 
@@ -75,13 +75,13 @@ def open_model(path: Union[str, Path]) -> Opened:
     data = _read(path)
     rest, values = cut_weights(data)
     model = _parse(path, rest)
-    # a tensor that lies elsewhere has an entry of this name
+    # a tensor in another file has an entry of this name
     source = Source(path.name, hashlib.sha256(data).hexdigest(), b"location" in rest and bool(_external(model)))
     weights: dict[str, Weight] = {}
 
     def take_in(tensor: TensorProto, data: memoryview) -> None:
         weight = stored_weight(tensor, data) if len(data) >= LARGE else None
-        if weight is None:  # small, or for `validate` to say why
+        if weight is None:  # small, or invalid, which `validate` reports
             tensor.raw_data = bytes(data)
         else:
             weights[tensor.name] = weight

@@ -32,7 +32,7 @@ ACTIVATIONS = ("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "PRelu")
 """TensorRT's activation layer, as the DLA has it."""
 CLAMPS = ("Relu", "Clip")
 SIGMOIDS = ("Sigmoid", "Tanh")
-"""They run in FP16 on the DLA, whatever their scales (limit A1)."""
+"""They run in FP16 on the DLA with any scales (limit A1)."""
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 """Another shape for the same values in the same order."""
 REARRANGES = (*VIEWS, "Transpose", "Identity", "DepthToSpace", "SpaceToDepth")

@@ -12,9 +12,9 @@ import numpy as np
 INT8_MAX = 127
 FLOAT32: np.dtype = np.dtype(np.float32)
 _AT_ONCE = 2**16
-"""Elements that are computed in one go: what becomes of them stays in the processor's cache."""
+"""Elements computed at a time, so that intermediate results stay in the processor's cache."""
 RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1)}
-"""Codes that a storage type can hold. Other types (int16, int4, float8) have no implicit INT8 counterpart."""
+"""Quantized values of each storage type. Other types (int16, int4, float8) have no implicit INT8 counterpart."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ class QuantParams:
         if self.dtype == "int8" and self.centred:
             return np.float32(self.scale.max() if self.scale.ndim else self.scale)
         low, high = self.real_range()
-        largest = float(np.finfo(np.float32).max)  # no real value lies beyond
+        largest = float(np.finfo(np.float32).max)  # real values are finite
         return np.float32(max(min(high, largest) / INT8_MAX, -max(low, -largest) / 128))
 
 
@@ -135,7 +135,7 @@ def quantize(real: np.ndarray, params: QuantParams) -> np.ndarray:
 
 
 def dequantize(codes: np.ndarray, params: QuantParams, dtype: np.dtype) -> np.ndarray:
-    """Codes -> real as ONNX DequantizeLinear: subtract in integers, multiply in float32, then round to `dtype`."""
+    """Quantized -> real as ONNX DequantizeLinear: subtract in integers, multiply in float32, round to `dtype`."""
 
     def real(part: np.ndarray, scale: np.ndarray, zero_point: Optional[np.ndarray] = None) -> np.ndarray:
         whole = part if zero_point is None else part.astype(np.int64) - zero_point

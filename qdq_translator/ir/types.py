@@ -125,7 +125,7 @@ def _form(value: ValueInfoProto) -> _Form:
     dims = tensor.shape.dim
     if not tensor.HasField("shape") or len(dims) > MOST_DIMENSIONS:
         return tensor.elem_type, None
-    # ONNX infers sizes below 0 where a kernel is larger than what it moves over
+    # ONNX infers sizes below 0 if a kernel is larger than its input
     sizes = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or None for d in dims]
     return tensor.elem_type, tuple(sizes)
 
@@ -141,7 +141,7 @@ def _inferred(graph: Graph, model: onnx.ModelProto) -> onnx.ModelProto:
             model.opset_import.add(domain=domain, version=version)
     try:
         return onnx.shape_inference.infer_shapes(model)
-    except Exception:  # unknown operators or contradictory shapes: what the file says must do
+    except Exception:  # unknown operators or contradictory shapes: only the file's declarations are used
         return model
 
 

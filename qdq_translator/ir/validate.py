@@ -58,11 +58,11 @@ def validate(graph: Graph) -> None:
 
 
 _EXPORTED_WITHOUT = ("Resize",)
-"""Exporters leave out its region of interest in opsets 11 and 12, which do not allow it, and everybody reads that."""
+"""In opsets 11 and 12, exporters omit its region of interest, which ONNX does not allow and all readers accept."""
 
 
 class _Operator(NamedTuple):
-    """What ONNX says of an operator in an opset. Exporters mix versions, so outputs, types of attributes, and inputs in
+    """The schema of an operator in an opset. Exporters mix versions, so outputs, types of attributes, and inputs in
     an opset that lacks it are those of any version. inputs: least and most; needed: those that may not be left out;
     types: by attribute."""
 
@@ -158,7 +158,7 @@ def _check_shape(sizes: Iterable[int], what: str) -> None:
 def _check_tensor(
     tensor: TensorProto, what: str, read: Callable[[TensorProto], object] = numpy_helper.to_array
 ) -> None:
-    """read: what decodes its values."""
+    """read: decodes its values."""
     if tensor.data_type not in _KNOWN_TYPES:
         raise ModelError(f"{what} has the unknown element type {tensor.data_type}.", _MEND)
     needed = stored_bytes(tensor, what)
@@ -172,7 +172,7 @@ def _check_tensor(
         return
     try:
         read(tensor)
-    except Exception as error:  # NumPy and protobuf raise whatever does not fit
+    except Exception as error:  # NumPy and protobuf raise different errors
         raise ModelError(
             f"{what} does not contain the data that its shape {list(tensor.dims)} needs.", _MEND
         ) from error

@@ -149,7 +149,7 @@ def to_array(tensor: Initializer) -> np.ndarray:
     if isinstance(tensor, Weight):
         return tensor.array()
     try:
-        if tensor.data_type in ELEMENTS and tensor.HasField("raw_data"):  # as ONNX does it, less what it checks
+        if tensor.data_type in ELEMENTS and tensor.HasField("raw_data"):  # as onnx.numpy_helper, without its checks
             return np.frombuffer(tensor.raw_data, ELEMENTS[tensor.data_type]).reshape(tuple(tensor.dims))
         values = numpy_helper.to_array(tensor)
     except ValueError as error:

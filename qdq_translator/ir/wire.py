@@ -22,7 +22,7 @@ _OTHER_VALUES = frozenset(
     for field in onnx.TensorProto.DESCRIPTOR.fields
     if field.name not in ("dims", "data_type", "name", "doc_string", "raw_data", "metadata_props")
 )
-"""A tensor that has one of these says in more than one way, or elsewhere, what its values are."""
+"""A tensor with one of these fields has its values in another form or another file too."""
 
 Span = Tuple[int, int]
 """First byte and the byte behind the last."""
