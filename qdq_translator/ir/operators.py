@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Callable, Generic, Iterable, Iterator, Optional, Sequence, TypeVar, Union
+from typing import Any, Callable, Generic, Iterable, Optional, Sequence, TypeVar, Union
 
 import numpy as np
 
@@ -482,5 +482,9 @@ class Unions(Generic[Item]):
         """The root of `other` becomes that of both."""
         self._parent[self.root(item)] = self.root(other)
 
-    def __iter__(self) -> Iterator[Item]:
-        return iter(self._parent)
+    def sets(self) -> list[list[Item]]:
+        """Joined items, in the order in which they came."""
+        found: dict[Item, list[Item]] = {}
+        for item in self._parent:
+            found.setdefault(self.root(item), []).append(item)
+        return list(found.values())

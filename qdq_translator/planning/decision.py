@@ -82,12 +82,7 @@ def decide(
     shared = unify_scales(context, diagnostics)
     if like is not None and (scales.items(), shared) == (like.context.scales.items(), like.shared):
         return like
-    followed = Rewrites(tuple(network.applied)).nodes
-    for old, renamed in network.diagnostics.renamed_nodes.items():
-        followed[old] = [*followed.get(old, ()), *(name for new in renamed for name in followed.get(new, [new]))]
-    kept = kept_layers(settings.keep_fp16, (node.name for node in graph.nodes), followed)
-    if kept:
-        _report_out_of_reach(network, kept, settings, diagnostics)
+    kept = _kept(network, settings, diagnostics)
     refused = {node: ranges.why for ranges in shared if ranges.refused for node in ranges.nodes}
     floats = {tensor: why for tensor, why in context.withheld.items() if why}
     plan = stay_higher(make_plan(graph, types, scales, kept, floats), refused, REFUSED_CURE)
@@ -100,7 +95,7 @@ def decide(
 
         dla = judge(replace(context, types=types), plan, settings.hardware)
         if types is not network.types:
-            dla.notes.append(batch_note(network.types.open_batches()))
+            dla = replace(dla, notes=[*dla.notes, batch_note(network.types.open_batches())])
         costs = estimate_costs(graph, types, [layer.verdict for layer in dla.layers], *settings.cost, dla.subgraphs)
         plan = settle(graph, plan, dla.layers)
     return Decision(context, shared, plan, rewrites, dla, costs)
@@ -116,9 +111,8 @@ def _normalized(graph: Graph, plan: list[LayerPlan], keep: bool, diagnostics: Di
     first, read = next(iter(lost.items()))
     diagnostics.info(
         "P1",
-        f"Layers without weights round to INT8 what a LayerNormalization reads: '{first}'{others(lost)}. "
-        "This can be most of "
-        "a transformer's error.",
+        f"Layers without weights round to INT8 what a LayerNormalization reads: '{first}'{others(lost)}. This can be "
+        "most of a transformer's error.",
         node=first,
         tensor=read,
         hint="--keep_norm_fp16 (part of --preset gpu) keeps such layers in FP16.",
@@ -127,11 +121,16 @@ def _normalized(graph: Graph, plan: list[LayerPlan], keep: bool, diagnostics: Di
     return plan
 
 
-def _report_out_of_reach(network: Network, kept: frozenset[str], settings: Settings, diagnostics: Diagnostics) -> None:
-    """`--layerPrecisions` sets layers by name, and the parser makes layers of other names of some nodes."""
+def _kept(network: Network, settings: Settings, diagnostics: Diagnostics) -> frozenset[str]:
+    """Nodes that `--keep_fp16` names, also by a former name. Reports where `--layerPrecisions`, which sets layers by
+    name, does not reach: the parser makes layers of other names of some nodes."""
+    followed = Rewrites(tuple(network.applied)).nodes
+    for old, renamed in network.diagnostics.renamed_nodes.items():
+        followed[old] = [*followed.get(old, ()), *(name for new in renamed for name in followed.get(new, [new]))]
+    kept = kept_layers(settings.keep_fp16, (node.name for node in network.graph.nodes), followed)
     version = settings.hardware.tensorrt
-    if not supports(version):
-        return
+    if not kept or not supports(version):
+        return kept
     made = ParsedNetwork(network.graph, network.types, version).further
     found = {node: [name or "a layer without a name" for name in made[node]] for node in made if node in kept}
     if found:
@@ -145,3 +144,4 @@ def _report_out_of_reach(network: Network, kept: frozenset[str], settings: Setti
             hint="Look at their precision in the engine's layer information ('qdq-translator check-engine').",
             data={"layers": found},
         )
+    return kept

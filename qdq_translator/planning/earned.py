@@ -13,8 +13,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Callable, Dict, Iterator, NamedTuple, Optional, Sequence
 
+from qdq_translator.core import words
 from qdq_translator.core.diagnostics import Diagnostics
-from qdq_translator.core.words import counted, milliseconds
+from qdq_translator.core.words import counted
 from qdq_translator.ir.operators import WEIGHTED
 from qdq_translator.planning.decision import Decision, context_of, decide, rewrites_of
 from qdq_translator.planning.steps import left_out
@@ -29,8 +30,6 @@ _ADD_WORK = frozenset(
     ("D4", "D5", "D7", "D11", "D13", "D15", "D17", "D19", "D21", "D23", "D24", "D25", "D27", "D28", "D29")
 )
 """Rules that make layers for the DLA of others; the rest gives layers that are there another form."""
-
-
 _ONE_BY_ONE = 8
 """Nodes whose rewrites are left out, of which each may pay alone."""
 Found = Dict[str, Dict[str, str]]
@@ -45,52 +44,66 @@ def too_lossy(network: Network, settings: Settings) -> Found:
     return left_out(context, rewrites.applied, lambda: infer_scales(context, Diagnostics()))
 
 
+Read = Callable[[Settings, Diagnostics], Network]
+"""Reads the network as given, again."""
+
+
+class _Search:
+    """The fastest network found, its settings and messages. left: what it leaves out besides `lossy`. first: the
+    outcome with all rewrites but those, None before the first trial."""
+
+    def __init__(self, network: Network, settings: Settings, said: Diagnostics, lossy: Found, read: Read) -> None:
+        self.network, self.settings, self.said = network, settings, said
+        self.lossy, self.read = lossy, read
+        self.left: Found = {}
+        self.first: Optional[Outcome] = None
+        self.best = Outcome(0.0, None, 0)
+
+    def without(self, out: Found) -> tuple[Network, Settings]:
+        """The network without these rewrites, which is the one found from now on if it is faster."""
+        if self.first is None:
+            self.first = self.best = outcome(self.network, self.settings)
+        said, settings = Diagnostics(), dataclasses.replace(self.settings, refuted=together(self.lossy, out))
+        other = self.read(settings, said)
+        time, least = outcome(other, settings), self.best.least
+        if time.total is not None and (time.total < least or time.total == self.first.least == least):
+            report_left_out(self.lossy, said)
+            report_left_out(out, said, (self.first, time))
+            self.network, self.settings, self.said, self.best, self.left = other, settings, said, time, out
+        return other, settings
+
+
 def faster(
-    network: Network,
-    settings: Settings,
-    said: Diagnostics,
-    lossy: Found,
-    read: Callable[[Settings, Diagnostics], Network],
+    network: Network, settings: Settings, said: Diagnostics, lossy: Found, read: Read
 ) -> tuple[Network, Settings, Diagnostics]:
     """Rule R1: the fastest network found, its settings and messages. First without rewrites whose layers take longer
     than a region of the DLA costs, then than one end of the network does, together and a rule at a time; if any was
     suspected, then without all. Of few nodes that are left out then, each is tried with its rewrites again. lossy: left
-    out already. read: the network as given, again."""
-    left: Found = {}
-    first = best = None  # type: Optional[Outcome]
-
-    def tried(out: Found) -> tuple[Network, Settings]:
-        """The network without these, which is the one to return from now on if it is faster."""
-        nonlocal network, settings, said, best, left
-        assert first is not None and best is not None
-        own, without = Diagnostics(), dataclasses.replace(settings, refuted=together(lossy, out))
-        other = read(without, own)
-        time = outcome(other, without)
-        if time.total is not None and (time.total < best.least or time.total == first.least == best.least):
-            report_left_out(lossy, own)
-            report_left_out(out, own, (first, time))
-            network, settings, said, best, left = other, without, own, time, out
-        return other, without
-
-    for most in (FURTHER_REGION, END_ON_GPU, 0.0):
-        slow = _slow(network, settings, most) if most else _all(network) if first is not None else {}
-        if not slow:
-            continue
-        best = best or outcome(network, settings)
-        first = first or best
-        base = left
-        trials = [slow, *({rule: slow[rule]} for rule in slow if len(slow) > 1 and most)]
-        for found in trials:
-            other, without = tried(together(base, found))
-            more = _slow(other, without, most) if most and found is slow else {}
-            if more:  # another rule takes what this one leaves
-                trials.append(together(slow, more))
-            del other
+    out already."""
+    search = _Search(network, settings, said, lossy, read)
+    for most in (FURTHER_REGION, END_ON_GPU):
+        _without_slow(search, most)
+    if search.first is not None:
+        search.without(together(search.left, _all(search.network)))
+    left = search.left
     nodes = dict.fromkeys(node for rewritten in left.values() for node in rewritten)
     for node in nodes if 1 < len(nodes) <= _ONE_BY_ONE else ():
         kept = {rule: {name: why for name, why in row.items() if name != node} for rule, row in left.items()}
-        tried({rule: row for rule, row in kept.items() if row})
-    return network, settings, said
+        search.without({rule: row for rule, row in kept.items() if row})
+    return search.network, search.settings, search.said
+
+
+def _without_slow(search: _Search, most: float) -> None:
+    """Try without all rewrites whose layers take longer than `most`, then without those of one rule."""
+    slow, base = _slow(search.network, search.settings, most), search.left
+    if not slow:
+        return
+    more = _slow(*search.without(together(base, slow)), most)
+    trials = [{rule: nodes} for rule, nodes in slow.items()] if len(slow) > 1 else []
+    if more:  # another rule takes what this one leaves
+        trials.append(together(slow, more))
+    for found in trials:
+        search.without(together(base, found))
 
 
 def _all(network: Network) -> Found:
@@ -107,18 +120,25 @@ _FASTER = "the network without them is estimated faster"
 def _slow(network: Network, settings: Settings, most: float) -> Found:
     """Rewrites whose layers take longer than so many milliseconds, or are on the GPU."""
     heavy = list(_heavy(network, settings))
-    decision = _planned(network, settings) if heavy else None
-    if decision is None or decision.dla is None or decision.costs is None:
-        return {}
-    rows = {row.name: (row.verdict, cost) for row, cost in zip(decision.dla.layers, decision.costs.layers)}
+    times = _times(_planned(network, settings)) if heavy else {}
     found: Found = {}
     for applied in heavy:
-        made = [(node, *rows[node.name]) for node, _ in applied.after if node.name in rows]
-        time = sum(cost.milliseconds or 0.0 for _, _, cost in made if cost is not None)
-        if time > most or any(verdict == GPU and node.is_op(*WEIGHTED) for node, verdict, _ in made):
-            why = f"its layers are estimated at {milliseconds(time)}, and {_FASTER}"
+        made = [times[node.name] for node, _ in applied.after if node.name in times]
+        time = sum(milliseconds for milliseconds, _ in made)
+        if time > most or any(stuck for _, stuck in made):
+            why = f"its layers are estimated at {words.milliseconds(time)}, and {_FASTER}"
             found.setdefault(applied.rule, {}).update(dict.fromkeys(_taken(network.applied, applied), why))
     return found
+
+
+def _times(decision: Decision) -> dict[str, tuple[float, bool]]:
+    """Layer -> its milliseconds (0 if there is no estimate), and whether it has weights and runs on the GPU."""
+    if decision.dla is None or decision.costs is None:
+        return {}
+    return {
+        row.name: (0.0 if cost is None else cost.milliseconds or 0.0, row.verdict == GPU and row.op in WEIGHTED)
+        for row, cost in zip(decision.dla.layers, decision.costs.layers)
+    }
 
 
 def _taken(steps: Sequence[Applied], last: Applied) -> set[str]:
@@ -151,7 +171,9 @@ def _planned(network: Network, settings: Settings) -> Decision:
 
     def assume(context: Context) -> bool:
         lacking = [name for name in network.graph.tensors() if context.lacks(name)]
-        return bool([context.scales.infer(name, 1 / 127, Origin(ASSUMED)) for name in lacking])
+        for name in lacking:
+            context.scales.infer(name, 1 / 127, Origin(ASSUMED))
+        return bool(lacking)
 
     observe = None if settings.calibration is None else assume
     return decide(network, context_of(network, scales, settings), settings, Diagnostics(), observe)
@@ -187,7 +209,7 @@ def report_left_out(refused: Found, diagnostics: Diagnostics, outcomes: Sequence
         alone = ""
         if outcomes:
             times = [(one.least if one.total is None else one.total) for one in outcomes]
-            slow, fast = map(milliseconds, times)
+            slow, fast = map(words.milliseconds, times)
             why = f"the network is estimated at {slow} with it and at {fast} without, transitions included"
             data = {"milliseconds": times}
             if not outcomes[0].gpu:

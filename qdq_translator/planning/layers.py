@@ -4,9 +4,9 @@ for all (shares of layers, MACs and time, transitions between devices and precis
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional, Sequence
+from typing import Iterator, Optional, Sequence
 
-from qdq_translator.core.formats.report_rows import Share, Shares, Transition, Transitions, Verdict
+from qdq_translator.core.formats.report_rows import Finding, Share, Shares, Transition, Transitions, Verdict
 from qdq_translator.core.hypotheses import BETWEEN, GPU_INT8, RANGES, SIGMOID
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.operators import SIGMOIDS, WEIGHTED, Unions
@@ -43,71 +43,73 @@ def settle(graph: Graph, plan: Sequence[LayerPlan], verdicts: Sequence[Verdict])
 
 
 def _settled(row: LayerPlan, verdict: Verdict) -> LayerPlan:
-    decided = [f for f in verdict.findings if f.effect == verdict.verdict and f.limit != NO_SCALE.id]
-    limits = "; ".join(f.text if f.found == row.op else f"{f.text} ({f.found})" for f in decided)
-    has_scales = row.precision == INT8
-    if verdict.verdict == GPU:
-        reason = f"not on the DLA: {limits}"
-        if verdict.wants_scale:
-            reason += f", where INT8 would fit: the missing scale of '{row.missing[0]}' is what sends it to the GPU"
-        return dataclasses.replace(
-            row,
-            device=ON_GPU,
-            precision=NO_PRECISION if row.precision == NO_PRECISION else FP16,
-            reason=reason,
-            by_design=row.precision == FP16 and not verdict.wants_scale,
-            hypotheses=(GPU_INT8,) if has_scales else (),
-        )
-    if verdict.verdict == DLA_FP16:
-        reason = f"FP16 on the DLA: {limits}" if decided and has_scales else row.reason
-        scaled = not set(row.missing).issuperset((*row.inputs, *row.outputs))
-        rests_on = (SIGMOID,) if scaled and row.op in SIGMOIDS else ()
-        if has_scales and all(BY_ID[finding.limit].check is equal_ranges for finding in decided):
-            rests_on = (RANGES,)
-        return dataclasses.replace(row, device=ON_DLA, precision=FP16, reason=reason, hypotheses=rests_on)
     if verdict.verdict == DLA_INT8:
         return dataclasses.replace(row, device=ON_DLA, precision=INT8)
-    assert verdict.verdict == FOLDED, verdict.verdict
-    return dataclasses.replace(row, device=NOWHERE, precision=NO_PRECISION)
+    if verdict.verdict == FOLDED:
+        return dataclasses.replace(row, device=NOWHERE, precision=NO_PRECISION)
+    decided = [f for f in verdict.findings if f.effect == verdict.verdict and f.limit != NO_SCALE.id]
+    limits = "; ".join(f.text if f.found == row.op else f"{f.text} ({f.found})" for f in decided)
+    if verdict.verdict == DLA_FP16:
+        row = dataclasses.replace(row, hypotheses=_hypotheses(row, decided))
+        if decided and row.precision == INT8:
+            row = dataclasses.replace(row, reason=f"FP16 on the DLA: {limits}")
+        return dataclasses.replace(row, device=ON_DLA, precision=FP16)
+    reason = f"not on the DLA: {limits}"
+    if verdict.wants_scale:
+        reason += f", where INT8 would fit: the missing scale of '{row.missing[0]}' is what sends it to the GPU"
+    return dataclasses.replace(
+        row,
+        device=ON_GPU,
+        precision=NO_PRECISION if row.precision == NO_PRECISION else FP16,
+        reason=reason,
+        by_design=row.precision == FP16 and not verdict.wants_scale,
+        hypotheses=(GPU_INT8,) if row.precision == INT8 else (),
+    )
+
+
+def _hypotheses(row: LayerPlan, decided: Sequence[Finding]) -> tuple[str, ...]:
+    """What the rounding of a layer in FP16 on the DLA rests on. decided: the limits that keep it there."""
+    if row.precision == INT8 and all(BY_ID[finding.limit].check is equal_ranges for finding in decided):
+        return (RANGES,)
+    some_scale = not set(row.missing).issuperset((*row.inputs, *row.outputs))
+    return (SIGMOID,) if some_scale and row.op in SIGMOIDS else ()
 
 
 def _between(graph: Graph, rows: Sequence[LayerPlan]) -> set[str]:
     """Layers of the DLA in INT8 that, with those in INT8 that they touch, have no weights and only FP16 layers of the
     DLA around them: TensorRT may find it faster to leave them in FP16 than to convert twice."""
+    inside = (ON_DLA, INT8)
     runs = {row.name: (row.device, row.precision) for row in rows}
     groups: Unions[str] = Unions()
-    edges: dict[str, set[tuple[str, str]]] = {}
-    weighted: set[str] = set()
-    inside = (ON_DLA, INT8)
+    around: dict[str, set[tuple[str, str]]] = {}
     for row in rows:
         if runs[row.name] != inside:
             continue
         groups.root(row.name)
-        if row.op in WEIGHTED:
-            weighted.add(row.name)
-        around = edges.setdefault(row.name, set())
-        for name in row.inputs:
-            producer = graph.producer.get(name)
-            if producer is None:
-                around.add(inside)  # codes that the application gives
-            elif runs[producer.name] == inside:
-                groups.join(row.name, producer.name)
-            elif runs[producer.name][1] != NO_PRECISION:
-                around.add(runs[producer.name])
-        for name in row.outputs:
-            if name in graph.outputs:
-                around.add(inside)
-            readers = {runs[reader.name] for reader in graph.consumers(name)}
-            around |= {run for run in readers if run != inside and run[1] != NO_PRECISION}
-    members: dict[str, list[str]] = {}
-    for name in edges:
-        members.setdefault(groups.root(name), []).append(name)
-    return {
-        name
-        for names in members.values()
-        if weighted.isdisjoint(names) and set().union(*(edges[n] for n in names)) == {(ON_DLA, FP16)}
-        for name in names
-    }
+        for name in _touched(graph, row):
+            run = runs.get(name, inside)  # the application gives and takes codes
+            if name in runs and run == inside:
+                groups.join(row.name, name)
+            elif run[1] != NO_PRECISION:
+                around.setdefault(row.name, set()).add(run)
+    found: set[str] = set()
+    op = {row.name: row.op for row in rows}
+    for names in groups.sets():
+        outside = set().union(*(around.get(name, ()) for name in names))
+        if outside == {(ON_DLA, FP16)} and not any(op[name] in WEIGHTED for name in names):
+            found.update(names)
+    return found
+
+
+def _touched(graph: Graph, row: LayerPlan) -> Iterator[str]:
+    """The layers that make and read its tensors; '' for the application."""
+    for name in row.inputs:
+        producer = graph.producer.get(name)
+        yield "" if producer is None else producer.name
+    for name in row.outputs:
+        if name in graph.outputs:
+            yield ""
+        yield from (reader.name for reader in graph.consumers(name))
 
 
 def headline(

@@ -100,48 +100,70 @@ def place(
     precision on its device if scales and layer argument allow INT8 (see `by_device`). by_inputs: as under strong
     typing, a multiplying layer is INT8 if its inputs have scales; the Add or clamp that it fuses with needs none on
     that input."""
-    usable = (name for name in graph.tensors() if name in scales and is_usable(scales[name]))
-    known = {name: scales[name] for name in usable if types.is_float(name) and not graph.is_constant(name)}
-    int8: set[str] = set()
-    higher: set[str] = set()
-    by_choice: set[str] = set()
-    for node in graph.nodes:
-        inputs, outputs = float_ends(node, graph, types)
-        limit = planned.get(node.name)
-        if not inputs and limit == INT8:  # a comparison: it has no float output
-            inputs = float_activations(node.reads(), graph, types)
-        if not inputs:
-            continue
-        ends = inputs if explicit or (by_inputs and node.is_op(*WEIGHTED)) else (*inputs, *outputs)
-        lacking = [name for name in ends if name not in known]
-        fuses = by_inputs and len(lacking) == 1 and _fuses_with_maker(graph, node, lacking[0], int8)
-        asked = precisions.get(node.name, precisions.get("*", "int8"))  # '*': all layers that are not named
-        if limit != FP16 and asked == "int8" and (fuses or not lacking):
-            int8.add(node.name)
-        else:
-            higher.add(node.name)
-            by_choice.update([node.name] if fuses or not lacking else [])
+    known = _scaled(graph, types, scales)
+    asked = precisions.get("*", "int8")  # of all layers that are not named
+    wanted = {
+        node.name
+        for node in graph.nodes
+        if planned.get(node.name) != FP16 and precisions.get(node.name, asked) == "int8"
+    }
+    layers, able = _allowed(graph, types, known, wanted, planned, explicit, by_inputs)
+    int8 = able & wanted
     # who reads codes: layers in INT8; of pairs, all but the layers that only the layer argument keeps above
-    needing = {node.name for node in graph.nodes} - by_choice if explicit else int8
+    needing = {node.name for node in graph.nodes} - (able - wanted) if explicit else int8
     free = _stay_float(graph, int8, needing, known, explicit)
-    fused = _fusions(graph, int8, known, free, fuse and not explicit, unary)
-    held = {name: scale for name, scale in known.items() if name not in free and name not in fused}
+    inside = _fusions(graph, int8, known, free, fuse and not explicit, unary)
+    fused = tuple(name for name in known if name in inside and name not in free)
     return Placement(
-        held,
+        {name: scale for name, scale in known.items() if name not in free and name not in inside},
         frozenset(int8),
-        frozenset(higher),
+        frozenset(layers - int8),
         frozenset(_weights(graph, int8)),
-        tuple(n for n in known if n in free),
-        tuple(n for n in known if n in fused and n not in free),
-        tuple(n for n in known if n not in free and fused.get(n)),
+        tuple(filter(free.__contains__, known)),
+        fused,
+        tuple(filter(inside.get, fused)),
     )
 
 
-def _fuses_with_maker(graph: Graph, node: Node, tensor: str, int8: set[str]) -> bool:
-    """True for an Add or clamp that alone reads what a multiplying layer in INT8 makes."""
-    maker = graph.producer.get(tensor) if node.is_op("Add", *CLAMPS) else None
-    found = maker is not None and maker.is_op(*WEIGHTED) and maker.name in int8
-    return found and graph.only_consumer(tensor) is node
+def _scaled(graph: Graph, types: TensorTypes, scales: Mapping[str, float]) -> dict[str, float]:
+    """Float activations with a usable scale, in graph order."""
+    usable = [name for name in graph.tensors() if name in scales and is_usable(scales[name])]
+    return {name: scales[name] for name in float_activations(usable, graph, types)}
+
+
+def _allowed(
+    graph: Graph,
+    types: TensorTypes,
+    known: Mapping[str, float],
+    wanted: set[str],
+    planned: Mapping[str, str],
+    explicit: bool,
+    by_inputs: bool,
+) -> tuple[set[str], set[str]]:
+    """Layers with a precision, and those of them whose scales allow INT8. wanted: layers that nothing else keeps above
+    INT8."""
+    layers: set[str] = set()
+    able: set[str] = set()
+    int8: set[str] = set()
+    for node in graph.nodes:
+        inputs, outputs = float_ends(node, graph, types)
+        if not inputs and planned.get(node.name) == INT8:  # a comparison: it has no float output
+            inputs = float_activations(node.reads(), graph, types)
+        if not inputs:
+            continue
+        layers.add(node.name)
+        ends = inputs if explicit or (by_inputs and node.is_op(*WEIGHTED)) else (*inputs, *outputs)
+        lacking = [name for name in ends if name not in known]
+        if not lacking or (by_inputs and _maker_fused_with(graph, node, lacking) in int8):
+            (able if node.name not in wanted else int8).add(node.name)
+    return layers, able | int8
+
+
+def _maker_fused_with(graph: Graph, node: Node, lacking: Sequence[str]) -> str:
+    """Of an Add or clamp the multiplying layer whose output it alone reads, if it lacks that tensor's scale; or ''."""
+    maker = graph.producer.get(lacking[0]) if len(lacking) == 1 and node.is_op("Add", *CLAMPS) else None
+    alone = maker is not None and maker.is_op(*WEIGHTED) and graph.only_consumer(lacking[0]) is node
+    return maker.name if maker is not None and alone else ""
 
 
 def _weights(graph: Graph, int8: set[str]) -> Iterator[tuple[str, int]]:
@@ -182,28 +204,31 @@ def _fusions(
 ) -> dict[str, bool]:
     """Rule 3: tensor with a scale inside a fusion -> whether rounding it would change the result."""
     fused: dict[str, bool] = {}
-    taken: set[str] = set()
+    joining = ("bias", "sum", "clamp") if fuse else ("bias",)
+    left = set(int8)
     # backwards, so that of two products that meet in an Add the later one gets it; markers before all
     products = [n for n in graph.nodes_reversed if n.is_op(*WEIGHTED) and n.name in int8]
-    for node in sorted(products, key=lambda n: n.outputs[0] not in unary):
-        name = node.outputs[0]
-        while True:
-            reader = graph.only_consumer(name)
-            if reader is None or reader.name not in int8 or reader.name in taken:
+    for last in sorted(products, key=lambda n: n.outputs[0] not in unary):
+        name, how = last.outputs[0], ""
+        while how != "clamp" and (reader := graph.only_consumer(name)) is not None and reader.name in left:
+            how = _joins(reader, name, last, graph)
+            if how not in joining:
                 break
-            is_clamp = reader.is_op(*CLAMPS) and reader.inputs[0] == name
-            is_bias = (
-                reader.is_op("Add") and graph.is_constant(node.input(1)) and any(map(graph.is_constant, reader.inputs))
-            )
-            is_sum = reader.is_op("Add") and len(set(reader.inputs)) == 2 and not is_bias and node.is_op(*WEIGHTED)
-            if not (is_bias or (fuse and (is_sum or is_clamp))):
-                break
-            taken.add(reader.name)
+            left.remove(reader.name)
             out = reader.outputs[0]
-            fused[name] = not is_bias and not (is_clamp and known.get(name) == known.get(out) and out not in free)
-            if is_clamp:
-                break
-            name = out
-            if is_sum:
-                node = reader  # one sum a fusion
+            hidden = how == "clamp" and known.get(name) == known.get(out) and out not in free
+            fused[name] = how != "bias" and not hidden
+            name, last = out, reader if how == "sum" else last
     return fused
+
+
+def _joins(reader: Node, name: str, last: Node, graph: Graph) -> str:
+    """As what `reader` of the tensor `name` may join a fusion: 'bias', 'sum' or 'clamp'; '' if it may not. last: the
+    product, or the sum that has joined it: one sum a fusion."""
+    if reader.is_op(*CLAMPS) and reader.inputs[0] == name:
+        return "clamp"
+    if not reader.is_op("Add"):
+        return ""
+    if graph.is_constant(last.input(1)) and any(map(graph.is_constant, reader.inputs)):
+        return "bias"
+    return "sum" if len(set(reader.inputs)) == 2 and last.is_op(*WEIGHTED) else ""

@@ -12,7 +12,7 @@ data (rule K1) if the data can give one, or by quantizing it in the model.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Collection, Container, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats.report_rows import CauseGroup, FoundCauses, RootCause, WhatIf
@@ -71,14 +71,18 @@ def _missing(plan: list[LayerPlan], context: Context) -> dict[str, None]:
     return dict.fromkeys(t for t in missing if t not in graph.outputs or graph.consumer_count(t))
 
 
+def _waits_only_for(tensors: Container[str], layer: LayerPlan) -> bool:
+    """A layer that makes an unquantized graph output stays in higher precision whatever its inputs get (rule S2)."""
+    return layer.avoidable and bool(layer.missing) and all(tensor in tensors for tensor in layer.missing)
+
+
 def _waiting(plan: list[LayerPlan], root_of: dict[str, str]) -> tuple[dict[str, list[LayerPlan]], ...]:
     """Root -> layers that need only its scale, and root -> layers that need more."""
     alone: dict[str, list[LayerPlan]] = {root: [] for root in root_of.values()}
     shared: dict[str, list[LayerPlan]] = {root: [] for root in root_of.values()}
     for layer in plan:
         roots = dict.fromkeys(root_of[t] for t in layer.missing if t in root_of and layer.avoidable)
-        # a layer that makes an unquantized graph output stays in higher precision whatever its inputs get (rule S2)
-        gains = len(roots) == 1 and all(t in root_of for t in layer.missing)
+        gains = len(roots) == 1 and _waits_only_for(root_of, layer)
         for root in roots:
             (alone if gains else shared)[root].append(layer)
     return alone, shared
@@ -92,37 +96,31 @@ def _describe(
     users: Callable[[str], str],
 ) -> list[RootCause]:
     graph = context.graph
-    by_data = not context.policy.by_data
-    inside = inside_normalizations(context.graph) if by_data else ()
     follows: dict[str, list[str]] = {root: [] for root in root_of.values()}
     for tensor, root in root_of.items():
         if tensor != root:
             follows[root].append(tensor)
+    # data give no scale to a graph output (rule S2) and none inside a normalization
+    from_data = follows.keys() - inside_normalizations(graph) - set(graph.outputs)
     alone, shared = _waiting(plan, root_of)
-    causes = []
     position = {name: index for index, name in enumerate(graph.tensors())}
+    causes = []
     for root in sorted(follows, key=lambda root: position.get(root, len(position))):
         producer = graph.producer.get(root)
-        tensors = (root, *follows[root])
-        options: tuple[str, ...] = ()
-        cure = f"quantize '{users(root)}' in the model"
-        if all(t in cures for t in tensors):
-            options = command_line(flag for t in tensors for flag in cures[t].flags)
-        if options:
-            cure = f"translate with {' '.join(options)}"
-        elif by_data and root not in inside and root not in graph.outputs:
-            options, cure = (CALIBRATE,), f"translate with {CALIBRATE}, or {cure}"
+        options, cure = _cure(
+            (root, *follows[root]), cures, users(root), root in from_data and not context.policy.by_data
+        )
         named = what(root, producer)
         if users(root) != root:
             named = named.replace(f"'{root}'", f"'{root}' ('{users(root)}' in your model)", 1)
-        sentence = f"{who(alone[root] or shared[root])} because {named} was never quantized" + evidence(root, context)
+        sentence = f"{who(alone[root] or shared[root])} because {named} was never quantized{evidence(root, context)}."
         causes.append(
             RootCause(
                 root,
                 users(root),
                 producer.name if producer is not None else "",
                 producer.op_type if producer is not None else "graph input",
-                sentence + ".",
+                sentence,
                 why_not(root, context, cures),
                 cure,
                 cures[root].scale.origin.rule if root in cures else "",
@@ -136,40 +134,57 @@ def _describe(
     return sorted(causes, key=lambda cause: -(cause.macs or 0))
 
 
-def _sum(saved: Mapping[str, float], layers: Iterable[str]) -> float:
-    return sum(saved.get(name, 0.0) for name in layers)
+def _cure(tensors: Sequence[str], cures: Cures, name: str, from_data: bool) -> tuple[tuple[str, ...], str]:
+    """The options that give all of these tensors a scale, and the action in words. name: of the first in the user's
+    model."""
+    if all(tensor in cures for tensor in tensors):
+        options = command_line(flag for tensor in tensors for flag in cures[tensor].flags)
+        if options:
+            return options, f"translate with {' '.join(options)}"
+    by_hand = f"quantize '{name}' in the model"
+    return ((CALIBRATE,), f"translate with {CALIBRATE}, or {by_hand}") if from_data else ((), by_hand)
+
+
+def _sum(saved: Optional[Mapping[str, float]], layers: Iterable[str]) -> float:
+    return sum((saved or {}).get(name, 0.0) for name in layers)
+
+
+def _gain(layers: Sequence[LayerPlan], saved: Optional[Mapping[str, float]]) -> tuple[float, int, int]:
+    """Milliseconds, MACs and number: what causes are ranked by."""
+    return _sum(saved, (layer.name for layer in layers)), add_macs(layers) or 0, len(layers)
 
 
 def _group(
     causes: list[RootCause], plan: list[LayerPlan], root_of: dict[str, str], saved: Optional[Mapping[str, float]]
 ) -> list[CauseGroup]:
-    # by operator and kind of cure: rules, data, or the model
-    key_of = {cause.tensor: (cause.op, cause.options == (CALIBRATE,), bool(cause.options)) for cause in causes}
-    own: dict[_Key, list[LayerPlan]] = {key: [] for key in key_of.values()}
-    spanning: list[tuple[set[_Key], LayerPlan]] = []
-    for layer in plan:
-        if layer.avoidable and layer.missing and all(t in root_of for t in layer.missing):
-            keys = {key_of[root_of[t]] for t in layer.missing}
-            if len(keys) == 1:
-                own[next(iter(keys))].append(layer)
-            spanning.append((keys, layer))
-    gains = {key: _sum(saved or {}, (layer.name for layer in rows)) for key, rows in own.items()}
-    groups, done = [], set()
-    for key in sorted(own, key=lambda key: (-gains[key], -(add_macs(own[key]) or 0), -len(own[key]))):
-        done.add(key)
-        members = [cause for cause in causes if key_of[cause.tensor] == key]
-        groups.append(
-            CauseGroup(
-                key[0],
-                tuple(sorted({option for cause in members for option in cause.options})),
-                tuple(cause.tensor for cause in members),
-                len(own[key]),
-                add_macs(own[key]),
-                add_macs(layer for keys, layer in spanning if keys <= done),
-                None if saved is None else gains[key],
-            )
+    """Causes by operator and kind of cure: rules, data, or the model."""
+    members: dict[_Key, list[RootCause]] = {}
+    key_of: dict[str, _Key] = {}
+    for cause in causes:
+        key = key_of[cause.tensor] = (cause.op, cause.options == (CALIBRATE,), bool(cause.options))
+        members.setdefault(key, []).append(cause)
+    waiting = [
+        (layer, {key_of[root_of[t]] for t in layer.missing}) for layer in plan if _waits_only_for(root_of, layer)
+    ]
+
+    def helped(keys: Collection[_Key]) -> list[LayerPlan]:
+        """Layers that need no more than these."""
+        return [layer for layer, needs in waiting if needs.issubset(keys)]
+
+    own = {key: helped([key]) for key in members}
+    ranked = sorted(own, key=lambda key: _gain(own[key], saved), reverse=True)
+    return [
+        CauseGroup(
+            key[0],
+            tuple(sorted({option for cause in members[key] for option in cause.options})),
+            tuple(cause.tensor for cause in members[key]),
+            len(own[key]),
+            add_macs(own[key]),
+            add_macs(helped(ranked[:number])),
+            None if saved is None else _gain(own[key], saved)[0],
         )
-    return groups
+        for number, key in enumerate(ranked, 1)
+    ]
 
 
 _NOMINAL = 0.9 / 127
@@ -183,7 +198,8 @@ class _Trial(ScaleTable):
 
     def infer(self, tensor: str, value: float, origin: Origin) -> bool:
         done = super().infer(tensor, value, origin)
-        self.given += [tensor] * done
+        if done:
+            self.given.append(tensor)
         return done
 
 
@@ -347,11 +363,7 @@ def what_if(
 
 
 def _count(options: tuple[str, ...], plan: list[LayerPlan], table: ScaleTable) -> WhatIf:
-    int8 = [
-        layer
-        for layer in plan
-        if layer.precision == INT8 or (layer.avoidable and layer.missing and all(t in table for t in layer.missing))
-    ]
+    int8 = [layer for layer in plan if layer.precision == INT8 or _waits_only_for(table, layer)]
     return WhatIf(options, len(int8), add_macs(int8), len(table))
 
 

@@ -14,12 +14,12 @@ rule D28: a recurrent layer rounds its states itself.
 from __future__ import annotations
 
 import math
-from typing import Callable, Iterator, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from qdq_translator.ir import operators
-from qdq_translator.ir.graph import Node
+from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import is_non_negative
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.scales.inference import Context
@@ -31,6 +31,8 @@ LARGEST = 1 << 16
 _FP16_MAX, _SPACING = float(np.finfo(np.float16).max), 2.0**-10
 Span = Tuple[float, float]
 """The smallest and the largest value that a tensor can have."""
+_Known = Optional[Tuple[Span, List[float]]]
+"""Span of the outputs, and by how much at most noise of each input grows; None if it is not known."""
 _MOVES = (
     *(*operators.REARRANGES, *operators.PARTS, "MaxPool", "GlobalMaxPool", "ReduceMax"),
     *("Expand", "Tile", "Resize", "Pad"),
@@ -69,9 +71,9 @@ def drop_coarse(context: Context, applied: Sequence[Applied]) -> None:
             scaled = [name for name in result.new if name in context.scales]
             if not scaled:
                 break
-            worst = max(scaled, key=lambda name: result.new[name])
+            worst = max(scaled, key=result.new.__getitem__)
             found[worst] = f"its step in INT8 would cost '{result.name}' {result.lost:.0f} dB (rule F12)"
-            del result.new[worst]
+            result = result._replace(new={name: power for name, power in result.new.items() if name != worst})
     for tensor in found:
         context.scales.drop(tensor)
     context.withheld = {**context.withheld, **found}
@@ -89,7 +91,7 @@ def left_out(context: Context, applied: Sequence[Applied], infer: Callable[[], o
     drop_coarse(context, applied)
     for result in steps.results():
         if result.lost > MOST:
-            one = makers[max(result.new, key=lambda name: result.new[name])]
+            one = makers[max(result.new, key=result.new.__getitem__)]
             cost = f"cost '{result.name}' {result.lost:.0f} dB" if math.isfinite(result.lost) else "exceed FP16"
             found.setdefault(one.rule, {}).update(
                 (node, f"its new tensors would {cost} (rule F12)") for node, _ in one.before
@@ -171,37 +173,14 @@ class _Steps:
     def _given(self, name: str) -> dict[str, float]:
         return {} if self.graph.is_constant(name) else {name: self._step(name) ** 2}
 
-    def _gains(self, node: Node, data: Sequence[str]) -> Optional[tuple[Span, list[float]]]:
-        """Span of the outputs, and by how much at most noise of each input grows; None if it is not known."""
+    def _gains(self, node: Node, data: Sequence[str]) -> _Known:
         if node.is_op("Conv", "BatchNormalization"):  # whose weights need no span
             return self._linear(node, self.span(data[0]))
-        spans = [self.span(name) for name in data]
-        if node.is_op(*_MOVES, "Concat", "Max", "Min"):
-            zero = [(0.0, 0.0)] if node.is_op("Pad") else []
-            return _hull([*spans, *zero]), [1.0] * len(data)
-        if node.is_op(*_SATURATE):
-            function, slope = _SATURATE[node.op_type]
-            return (function(spans[0][0]), function(spans[0][1])), [slope]
-        if node.is_op("Clip"):
-            low, high = operators.clip_bounds(node, self.graph.array)
-            ends = [
-                min(max(end, -math.inf if low is None else low), math.inf if high is None else high) for end in spans[0]
-            ]
-            return (ends[0], ends[1]), [1.0]
-        if node.is_op("Abs", "Neg"):
-            (low, high), most = spans[0], self._largest(data[0])
-            return ((0.0, most) if node.is_op("Abs") else (-high, -low)), [1.0]
-        if node.is_op("Add", "Sum"):
-            return (sum(low for low, _ in spans), sum(high for _, high in spans)), [1.0] * len(data)
-        if node.is_op("Sub"):
-            return (spans[0][0] - spans[1][1], spans[0][1] - spans[1][0]), [1.0, 1.0]
-        if node.is_op("Mul", "Div") and len(data) == 2:
-            return _product(spans[0], spans[1], node.is_op("Div"))
-        if node.is_op("AveragePool") and (window := operators.window(node)) is not None:
-            return _hull([spans[0], (0.0, 0.0)]), [1 / math.sqrt(math.prod(window.kernel))]
-        return None
+        if not node.is_op(*_GAINS):
+            return None
+        return _GAINS[node.op_type](node, [self.span(name) for name in data], self.graph)
 
-    def _linear(self, node: Node, span: Span) -> Optional[tuple[Span, list[float]]]:
+    def _linear(self, node: Node, span: Span) -> _Known:
         """A Scale, or a Conv of few weights: the largest gain of an output channel."""
         scale = operators.scale_layer(node, self.graph.array)
         if scale is not None:
@@ -228,15 +207,55 @@ def _hull(spans: Sequence[Span]) -> Span:
     return min(low for low, _ in spans), max(high for _, high in spans)
 
 
-def _product(one: Span, other: Span, quotient: bool) -> Optional[tuple[Span, list[float]]]:
+def _saturate(node: Node, spans: Sequence[Span], graph: Graph) -> _Known:
+    function, slope = _SATURATE[node.op_type]
+    return (function(spans[0][0]), function(spans[0][1])), [slope]
+
+
+def _clip(node: Node, spans: Sequence[Span], graph: Graph) -> _Known:
+    low, high = operators.clip_bounds(node, graph.array)
+    least, most = -math.inf if low is None else low, math.inf if high is None else high
+    return (min(max(spans[0][0], least), most), min(max(spans[0][1], least), most)), [1.0]
+
+
+def _average(node: Node, spans: Sequence[Span], graph: Graph) -> _Known:
+    window = operators.window(node)
+    return None if window is None else (_hull([spans[0], (0.0, 0.0)]), [1 / math.sqrt(math.prod(window.kernel))])
+
+
+def _product(node: Node, spans: Sequence[Span], graph: Graph) -> _Known:
     """Of a * b, or a / b; None for a divisor that may be 0."""
-    if not all(math.isfinite(end) for end in (*one, *other)):
+    if len(spans) != 2 or not all(math.isfinite(end) for span in spans for end in span):
         return None
-    if not quotient:
-        ends = [a * b for a in one for b in other]
-        return (min(ends), max(ends)), [max(map(abs, other)), max(map(abs, one))]
-    if other[0] <= 0 <= other[1]:
+    one, other = spans
+    most, largest = max(map(abs, one)), max(map(abs, other))
+    if node.is_op("Mul"):
+        ends, gains = [a * b for a in one for b in other], [largest, most]
+    elif other[0] <= 0 <= other[1]:
         return None
-    least = min(map(abs, other))
-    ends = [a / b for a in one for b in other]
-    return (min(ends), max(ends)), [1 / least, max(map(abs, one)) / least**2]
+    else:
+        least = min(map(abs, other))
+        ends, gains = [a / b for a in one for b in other], [1 / least, most / least**2]
+    return (min(ends), max(ends)), gains
+
+
+def _unscaled(span: Callable[..., Span]) -> Callable[[Node, Sequence[Span], Graph], _Known]:
+    """An operator that hands the noise of each input on as it is. span: of its output, from those of its inputs."""
+    return lambda node, spans, graph: (span(*spans), [1.0] * len(spans))
+
+
+_GAINS: dict[str, Callable[[Node, Sequence[Span], Graph], _Known]] = {
+    **dict.fromkeys((*_MOVES, "Concat", "Max", "Min"), _unscaled(lambda *spans: _hull(spans))),
+    "Pad": _unscaled(lambda span: _hull([span, (0.0, 0.0)])),
+    "Abs": _unscaled(lambda span: (0.0, max(map(abs, span)))),
+    "Neg": _unscaled(lambda span: (-span[1], -span[0])),
+    **dict.fromkeys(
+        ("Add", "Sum"), _unscaled(lambda *spans: (sum(low for low, _ in spans), sum(high for _, high in spans)))
+    ),
+    "Sub": _unscaled(lambda one, other: (one[0] - other[1], one[1] - other[0])),
+    **dict.fromkeys(("Mul", "Div"), _product),
+    **dict.fromkeys(_SATURATE, _saturate),
+    "Clip": _clip,
+    "AveragePool": _average,
+}
+"""Operator -> span of the output and gain of each input (`_Steps._gains`), from the spans of its inputs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Container, Dict, Iterable, Mapping, Optional, Tuple
+from typing import Container, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -94,39 +94,15 @@ class ScaleTable(Dict[str, TensorScale]):
 
         Raises UnsupportedQuantizer for a conflict under `error`.
         """
-        for tensor, values_seen in self.observed.items():
-            usable = [s for s in values_seen.values() if is_usable(s.value)]
-            for scale in [s for s in values_seen.values() if s not in usable]:
-                diagnostics.warning(
-                    "Q1",
-                    (
-                        f"The scale {scale.value:g} of tensor '{tensor}' is below the smallest normal "
-                        "float32 and is left out."
-                    ),
-                    tensor=tensor,
-                    node=scale.origin.node,
-                    hint="Calibrate that tensor again.",
-                )
-            if len(usable) > 1:
-                values = [s.value for s in usable]
-                where = ", ".join(f"{s.value:.6g} at '{s.origin.node}'" for s in usable)
-                if policy == "error":
-                    raise UnsupportedQuantizer(
-                        f"Tensor '{tensor}' is quantized with {len(usable)} scales: {where} (rule C1).",
-                        "Choose one with --on_conflict max, min or first.",
-                    )
-                pick = max(values) if policy == "max" else min(values) if policy == "min" else values[0]
-                chosen = next(s for s in usable if s.value == pick)
-                diagnostics.warning(
-                    "C1",
-                    f"Conflicting scales on tensor '{tensor}': {where}; {pick:.6g} is used (--on_conflict {policy}).",
-                    tensor=tensor,
-                    node=chosen.origin.node,
-                    data={"scales": values, "nodes": [s.origin.node for s in usable], "chosen": pick},
-                )
-                usable = [chosen]
+        for tensor, seen in self.observed.items():
+            usable = []
+            for scale in seen.values():
+                if is_usable(scale.value):
+                    usable.append(scale)
+                else:
+                    _report_unusable(tensor, scale, diagnostics)
             if usable:
-                self[tensor] = usable[0]
+                self[tensor] = usable[0] if len(usable) == 1 else _chosen(tensor, usable, policy, diagnostics)
         self.settled = True
 
     def infer(self, tensor: str, value: float, origin: Origin) -> bool:
@@ -157,3 +133,34 @@ class ScaleTable(Dict[str, TensorScale]):
     def drop(self, tensor: str) -> None:
         self.pop(tensor, None)
         self.observed.pop(tensor, None)
+
+
+def _report_unusable(tensor: str, scale: TensorScale, diagnostics: Diagnostics) -> None:
+    diagnostics.warning(
+        "Q1",
+        f"The scale {scale.value:g} of tensor '{tensor}' is below the smallest normal float32 and is left out.",
+        tensor=tensor,
+        node=scale.origin.node,
+        hint="Calibrate that tensor again.",
+    )
+
+
+def _chosen(tensor: str, scales: Sequence[TensorScale], policy: str, diagnostics: Diagnostics) -> TensorScale:
+    """One of different scales of a tensor."""
+    where = ", ".join(f"{s.value:.6g} at '{s.origin.node}'" for s in scales)
+    if policy == "error":
+        raise UnsupportedQuantizer(
+            f"Tensor '{tensor}' is quantized with {len(scales)} scales: {where} (rule C1).",
+            "Choose one with --on_conflict max, min or first.",
+        )
+    values = [s.value for s in scales]
+    pick = {"max": max(values), "min": min(values)}.get(policy, values[0])
+    chosen = scales[values.index(pick)]
+    diagnostics.warning(
+        "C1",
+        f"Conflicting scales on tensor '{tensor}': {where}; {pick:.6g} is used (--on_conflict {policy}).",
+        tensor=tensor,
+        node=chosen.origin.node,
+        data={"scales": values, "nodes": [s.origin.node for s in scales], "chosen": pick},
+    )
+    return chosen

@@ -15,7 +15,7 @@ would be worse than none.
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional
+from typing import Mapping, Optional
 
 import numpy as np
 
@@ -44,34 +44,36 @@ _WORDS = {"constant": "the constant '{}'", "broadcast": "the broadcast of '{}'",
 
 def automatic_scales(graph: Graph, types: TensorTypes, scales: ScaleTable, version: Version) -> Automatic:
     """`version`: one that `parser_network.supports`."""
-    found = Automatic()
-    known = {*graph.inputs, *graph.producer}
-    amax: dict[str, Optional[float]] = {}
-    for tensor in ParsedNetwork(graph, types, version).own:
-        if tensor.source in graph.initializers and tensor.source not in amax:
-            amax[tensor.source] = _constant_scale(graph, types, tensor.source)
-        scale = _scale(tensor, graph, types, scales, amax)
-        if tensor.name is None or tensor.name in known or (scale is None and tensor.kind == "inside"):
-            found.without.setdefault(tensor.node.name, _WORDS[tensor.kind].format(tensor.source))
-        elif scale == 0:  # a constant of zeros: its codes are 0 whatever the scale
-            found.scales.setdefault(tensor.name, float(np.float32(1 / INT8_MAX)))
-        elif scale is not None and is_usable(scale):
-            found.scales.setdefault(tensor.name, float(np.float32(scale)))
-    for name in (node.outputs[0] for node in graph.of("Identity")):  # of a constant, as `--keep_model` leaves it
-        scale = _constant_scale(graph, types, name)
-        if scale is not None and name not in graph.outputs:
-            found.scales[name] = float(np.float32(scale or 1 / INT8_MAX))
-    return found
+    own = ParsedNetwork(graph, types, version).own
+    # an Identity of a constant, as `--keep_model` leaves it, has the constant's scale too
+    copies = [node.outputs[0] for node in graph.of("Identity") if node.outputs[0] not in graph.outputs]
+    stored = dict.fromkeys(tensor.source for tensor in own if tensor.source in graph.initializers)
+    constants = {name: _constant_scale(graph, types, name) for name in (*stored, *copies)}
+    found: dict[str, Optional[float]] = {}
+    without: dict[str, str] = {}
+    for tensor in own:
+        scale = _scale(tensor, graph, types, scales, constants)
+        missing = scale is None and tensor.kind == "inside"
+        if tensor.name is None or tensor.name in graph.inputs or tensor.name in graph.producer or missing:
+            without.setdefault(tensor.node.name, _WORDS[tensor.kind].format(tensor.source))
+        else:
+            found.setdefault(tensor.name, scale)
+    found.update((name, constants[name]) for name in copies)
+    return Automatic(_single(found), without)
+
+
+def _single(scales: Mapping[str, Optional[float]]) -> dict[str, float]:
+    """Those that are known, in float32. The codes of a constant of zeros are 0 whatever its scale."""
+    known = ((name, float(np.float32(scale or 1 / INT8_MAX))) for name, scale in scales.items() if scale is not None)
+    return {name: scale for name, scale in known if is_usable(scale)}
 
 
 def _scale(
     tensor: OwnTensor, graph: Graph, types: TensorTypes, scales: ScaleTable, constants: dict[str, Optional[float]]
 ) -> Optional[float]:
     node = tensor.node
-    if tensor.source in graph.initializers:
-        return constants[tensor.source]
     if tensor.source:
-        return scales.value(tensor.source)
+        return constants[tensor.source] if tensor.source in constants else scales.value(tensor.source)
     output = scales.value(node.outputs[0])
     if node.is_op("Softmax"):
         return output or 1 / INT8_MAX
@@ -104,9 +106,8 @@ def report_without(
         if what is not None:
             told[layer.name] = what
             reason = (
-                f"every input and output of the model has a scale, but {what} has none in TensorRT "
-                f"{text}: its name there "
-                "cannot be predicted (rule S10), so the layer may run in FP16"
+                f"every input and output of the model has a scale, but {what} has none in TensorRT {text}: its name "
+                "there cannot be predicted (rule S10), so the layer may run in FP16"
             )
             layer = dataclasses.replace(layer, reason=reason)
         result.append(layer)

@@ -10,7 +10,6 @@ this way is inferred from published listings.
 | word | layer or name that it represents |
 | --- | --- |
 | `const:i` | Constant of input i, if it is an initializer that has none yet |
-| `operands` | `const:i` and the broadcast of every input in turn |
 | `broadcast:i` | Shuffle of input i to the rank of the highest operand, if it is lower |
 | `main[:Type]` | a layer with the node's name |
 | `part` | a layer with the node's name that makes one of the node's outputs |
@@ -30,7 +29,7 @@ import onnx
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.operators import ELEMENTWISE, PARTS, RESIZES, VIEWS, window
+from qdq_translator.ir.operators import ELEMENTWISE, PARTS, POOLING, RESIZES, VIEWS, window
 from qdq_translator.ir.types import FLOAT_TYPES, TensorTypes
 
 Version = Tuple[int, int, int]
@@ -39,19 +38,14 @@ PARSER_PREFIX = "ONNXTRT_"
 """What the parser's own layers are called like in 10.x."""
 MULTI_LAYER = ("Split", "Sum", "Max", "Min")
 """Operators of which the parser makes several layers with the node's name."""
-_ONE_LAYER = frozenset(
-    (
-        *("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Elu", "HardSigmoid", "Selu", "Softplus", "Softsign"),
-        *("ThresholdedRelu", "Abs", "Exp", "Erf", "Sqrt", "Log", "Neg", "Sin", "Cos", "Floor", "Ceil", "Reciprocal"),
-        *("LRN", "Transpose", "GlobalAveragePool", "GlobalMaxPool", "Cast", "Identity"),
-    )
+_ONE_LAYER = (
+    *("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Elu", "HardSigmoid", "Selu", "Softplus", "Softsign"),
+    *("ThresholdedRelu", "Abs", "Exp", "Erf", "Sqrt", "Log", "Neg", "Sin", "Cos", "Floor", "Ceil", "Reciprocal"),
+    *("LRN", "Transpose", "GlobalAveragePool", "GlobalMaxPool", "Cast", "Identity"),
 )
-_ELEMENTWISE = frozenset((*ELEMENTWISE, "Pow", "PRelu"))
-_NO_FLOAT_HELPERS = frozenset(
-    (
-        *(*VIEWS, *PARTS, *RESIZES, "Shape", "Expand", "Tile", "Concat"),
-        *("ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum", "ArgMax", "ArgMin", "TopK"),
-    )
+_NO_FLOAT_HELPERS = (
+    *(*VIEWS, *PARTS, *RESIZES, "Shape", "Expand", "Tile", "Concat"),
+    *("ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum", "ArgMax", "ArgMin", "TopK"),
 )
 """Operators whose row may be uncertain, but whose layers add no float tensor of their own."""
 _INTEGER_LAYERS = ("Constant", "Shape", "Cast", "Gather", "Concatenation")
@@ -59,9 +53,8 @@ _INTEGER_LAYERS = ("Constant", "Shape", "Cast", "Gather", "Concatenation")
 _DYNAMIC_FLATTEN_8 = "helper::Constant helper::Shape helper::Gather helper::Constant helper::Concatenation shuffle"
 _DYNAMIC_FLATTEN_10 = (
     "name:tmp_weight helper:ONNXTRT_ShapeTensorFromDims:Constant helper:ONNXTRT_ShapeTensor:Shape "
-    "helper:ONNXTRT_castHelper:Cast "
-    "helper:ONNXTRT_ShapeGather:Gather name:tmp_weight helper:ONNXTRT_ShapeTensorFromDims:Constant "
-    "helper:ONNXTRT_ShapeConcat:Concatenation shuffle"
+    "helper:ONNXTRT_castHelper:Cast helper:ONNXTRT_ShapeGather:Gather name:tmp_weight "
+    "helper:ONNXTRT_ShapeTensorFromDims:Constant helper:ONNXTRT_ShapeConcat:Concatenation shuffle"
 )
 
 
@@ -106,53 +99,52 @@ class ParsedNetwork:
         """The name of the last layer."""
         self.misnamed: list[Node] = []
         self.further: dict[str, list[str]] = {}
-        self.own = [tensor for node in graph.nodes for tensor in self._node(node)]
+        self.own: list[OwnTensor] = []
+        for node in graph.nodes:
+            self.own.extend(self._node(node))
 
     def _node(self, node: Node) -> Iterator[OwnTensor]:
-        row = _row(node, self._graph, self._types, self._version)
+        row = _row(_Case(node, self._graph, self._types, self._version))
         if row is None:
             self._certain = False
-            if not node.is_op(*_NO_FLOAT_HELPERS) and any(self._types.is_float(n) for n in node.outputs if n):
+            if not node.is_op(*_NO_FLOAT_HELPERS) and any(map(self._types.is_float, filter(None, node.outputs))):
                 yield OwnTensor(node, "inside", "", None)
             return
         words = row.split()
-        for position, word in enumerate(words):
+        for position, word in enumerate(words, 1):
             what, _, rest = word.partition(":")
-            if what == "operands":
-                for index in range(len(node.inputs)):
-                    yield from self._constant(node, index)
-                    yield from self._broadcast(node, index)
-            elif what == "const":
-                yield from self._constant(node, int(rest))
-            elif what == "broadcast":
-                yield from self._broadcast(node, int(rest))
+            if what == "?":
+                self._certain = False
             elif what == "name":
                 self._unique(self._layer_names if rest.startswith(PARSER_PREFIX) else self._tensor_names, rest)
-            elif what == "?":
-                self._certain = False
+            elif what in ("const", "broadcast"):
+                yield from (self._constant if what == "const" else self._broadcast)(node, int(rest))
             else:
-                name, source = self._own_layer(node, what, rest)
-                if rest.rpartition(":")[2] in _INTEGER_LAYERS:
-                    continue
-                if self._made != node.name:
-                    self.further.setdefault(node.name, []).append(self._made)
-                if position < len(words) - 1 and what != "part":
-                    yield OwnTensor(node, "inside", source, name)
+                tensor = self._own_layer(node, what, rest)
+                if tensor is not None and what != "part" and position < len(words):
+                    yield tensor
         for name in node.outputs:
             if name in self._graph.outputs:  # outputs are reserved first
                 self._unique(self._tensor_names, name)
 
-    def _own_layer(self, node: Node, what: str, rest: str) -> tuple[Optional[str], str]:
+    def _own_layer(self, node: Node, what: str, rest: str) -> Optional[OwnTensor]:
+        """Add a layer of the node; return its output, None if that is a helper's."""
         if what in ("main", "part", "shuffle") and node.name in self._layer_names and node.name not in self._started:
             self.misnamed.append(node)
         self._started.add(node.name)
-        if what in ("shuffle", "flatten"):
-            self._unique(self._layer_names, "ONNXTRT_ShapeShuffle")
-            return self._layer("Shuffle", node.name if what == "shuffle" else "ONNXTRT_flattenTensor"), node.inputs[0]
+        source, label, called = "", rest.replace("_", " "), node.name
         if what == "helper":
-            name, _, label = rest.rpartition(":") if ":" in rest else (rest, "", "Shuffle")
-            return self._layer(label, name), ""
-        return self._layer(rest.replace("_", " "), node.name), ""  # main, part
+            called, _, label = rest.rpartition(":") if ":" in rest else (rest, "", "Shuffle")
+        elif what in ("shuffle", "flatten"):
+            self._unique(self._layer_names, "ONNXTRT_ShapeShuffle")
+            source, label = node.inputs[0], "Shuffle"
+            called = node.name if what == "shuffle" else "ONNXTRT_flattenTensor"
+        name = self._layer(label, called)
+        if label in _INTEGER_LAYERS:
+            return None
+        if self._made != node.name:
+            self.further.setdefault(node.name, []).append(self._made)
+        return OwnTensor(node, "inside", source, name)
 
     # ---------------------------------------------------------------- names
 
@@ -205,86 +197,93 @@ class ParsedNetwork:
 # ---------------- rows
 
 
-def _row(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
+@dataclass(frozen=True)
+class _Case:
+    """A node, and what its row depends on."""
+
+    node: Node
+    graph: Graph
+    types: TensorTypes
+    version: Version
+
+    def rank(self, index: int = 0) -> Optional[int]:
+        return self.types.rank(self.node.input(index))
+
+    @property
+    def static(self) -> bool:
+        """Whether all sizes of the first input are known."""
+        return self.types.static_shape(self.node.inputs[0]) is not None
+
+    @property
+    def constants(self) -> bool:
+        """Whether all inputs but the first are initializers."""
+        node = self.node
+        return all(name in self.graph.initializers for name in node.inputs[1:] if name) and "" not in node.inputs
+
+
+def _row(case: _Case) -> Optional[str]:
     """Layers that the parser makes of a node (words of the module's table); None if unknown."""
-    if not node.is_standard or any(True for _ in node.subgraphs()):
+    rule = _ROWS.get(case.node.op_type)
+    known = rule is not None and case.node.is_standard and not any(True for _ in case.node.subgraphs())
+    return rule(case) if rule is not None and known else None
+
+
+def _elementwise(case: _Case) -> Optional[str]:
+    node = case.node
+    ranks = [case.rank(index) for index in range(len(node.inputs))]
+    if case.graph.opset() < 7 or len(ranks) < 2 or None in ranks:
         return None
-    if node.op_type in _ONE_LAYER:
-        return "main"
-    if node.op_type in _ELEMENTWISE:
-        return _elementwise(node, graph, types)
-    rule = _ROWS.get(node.op_type)
-    return None if rule is None else rule(node, graph, types, version)
+    highest = max(rank or 0 for rank in ranks)
+    computed = [
+        name for name, rank in zip(node.inputs, ranks) if rank != highest and name not in case.graph.initializers
+    ]
+    if any(case.types.static_shape(name) is None for name in computed):
+        return None  # the parser computes the shape of the broadcast at run time
+    operands = (f"const:{index} broadcast:{index}" for index in range(len(ranks)))
+    return " ".join((*operands, *("main:ElementWise" for _ in ranks[1:])))
 
 
-def _initializers(node: Node, graph: Graph, first: int) -> bool:
-    return all(name in graph.initializers for name in node.inputs[first:] if name) and "" not in node.inputs
-
-
-def _elementwise(node: Node, graph: Graph, types: TensorTypes) -> Optional[str]:
-    if graph.opset() < 7 or len(node.inputs) < 2:
+def _conv(case: _Case) -> Optional[str]:
+    weight = case.graph.initializers.get(case.node.input(1))
+    if weight is None or len(weight.dims) not in (4, 5) or not case.constants:
         return None
-    ranks = [types.rank(name) for name in node.inputs]
-    if None in ranks:
+    return None if any(operators.output_padding(case.node)) or operators.states_output_shape(case.node) else "main"
+
+
+def _clip(case: _Case) -> Optional[str]:
+    limits = case.graph.opset() < 11 or (len(case.node.inputs) == 3 and case.constants)
+    return "main" if limits and case.types.is_float(case.node.inputs[0]) else None
+
+
+def _gemm(case: _Case) -> Optional[str]:
+    bias, version = case.node.input(2), case.version
+    alpha, beta = operators.coefficients(case.node)
+    if alpha != 1 or (bias and beta != 1):
         return None
-    highest = max(r for r in ranks if r is not None)
-    for name, rank in zip(node.inputs, ranks):
-        if rank != highest and name not in graph.initializers and types.static_shape(name) is None:
-            return None  # the parser computes the shape of the broadcast at run time
-    return " ".join(("operands", *("main:ElementWise" for _ in node.inputs[1:])))
-
-
-def _conv(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
-    weight = graph.initializers.get(node.input(1))
-    if weight is None or len(weight.dims) not in (4, 5) or not _initializers(node, graph, 1):
-        return None
-    return None if any(operators.output_padding(node)) or operators.states_output_shape(node) else "main"
-
-
-def _pool(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
-    return "main" if types.rank(node.inputs[0]) in (4, 5) and len(node.outputs) == 1 else None
-
-
-def _with_constants(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
-    return "main" if _initializers(node, graph, 1) else None
-
-
-def _clip(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
-    limits = graph.opset() < 11 or (len(node.inputs) == 3 and _initializers(node, graph, 1))
-    return "main" if limits and types.is_float(node.inputs[0]) else None
-
-
-def _gemm(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
-    alpha, beta = operators.coefficients(node)
-    if alpha != 1 or (node.input(2) and beta != 1):
-        return None
-    if not node.input(2):
+    if not bias:
         return "const:0 const:1 main:Matrix_Multiply"
-    if node.input(2) not in graph.initializers and types.rank(node.input(2)) != 2:
+    if bias not in case.graph.initializers and case.rank(2) != 2:
         return None
     last = "main" if version >= (10, 16, 0) else "helper::ElementWise"
     unknown = " ?" if (10, 11, 0) <= version < (10, 16, 0) else ""
     return f"const:0 const:1 main:Matrix_Multiply const:2 broadcast:2 {last}{unknown}"
 
 
-def _matmul(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
-    ranks = [types.rank(name) for name in node.inputs]
-    if any(rank is None or rank < 2 for rank in ranks):
-        return None
-    if ranks[0] != ranks[1] and not any(name in graph.initializers for name in node.inputs):
+def _matmul(case: _Case) -> Optional[str]:
+    one, other = case.rank(0) or 0, case.rank(1) or 0
+    if min(one, other) < 2 or (one != other and not any(n in case.graph.initializers for n in case.node.inputs)):
         return None
     return "const:0 const:1 broadcast:0 broadcast:1 main:Matrix_Multiply"
 
 
-def _softmax(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
-    static = types.static_shape(node.inputs[0]) is not None
-    if graph.opset() < 13:
-        return "flatten main:Softmax helper:ONNXTRT_ShapeShuffle" if static else None
-    return "main:Softmax helper:ONNXTRT_ShapeShuffle" if static else "main:Softmax ?"
+def _softmax(case: _Case) -> Optional[str]:
+    if case.graph.opset() < 13:
+        return "flatten main:Softmax helper:ONNXTRT_ShapeShuffle" if case.static else None
+    return "main:Softmax helper:ONNXTRT_ShapeShuffle" if case.static else "main:Softmax ?"
 
 
-def _flatten(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
-    shape, axis = types.shape(node.inputs[0]), operators.axis(node, graph.opset())
+def _flatten(case: _Case) -> Optional[str]:
+    shape, axis = case.types.shape(case.node.inputs[0]), operators.axis(case.node, case.graph.opset())
     if shape is None:
         return None
     if len(shape) == 2 and axis == 1:
@@ -292,63 +291,65 @@ def _flatten(node: Node, graph: Graph, types: TensorTypes, version: Version) -> 
     if all(isinstance(d, int) for d in shape):
         return "shuffle"
     if axis == 1 and all(isinstance(d, int) for d in shape[1:]):
-        return _DYNAMIC_FLATTEN_8 if version[0] == 8 else _DYNAMIC_FLATTEN_10
+        return _DYNAMIC_FLATTEN_8 if case.version[0] == 8 else _DYNAMIC_FLATTEN_10
     return None
 
 
-def _squeeze(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
+def _squeeze(case: _Case) -> Optional[str]:
     """Up to 10.3 a Shuffle; from 10.7 on a layer of its own kind, whose axes are a Constant. Between them not known."""
-    if types.static_shape(node.inputs[0]) is None or not _initializers(node, graph, 1):
+    if not (case.static and case.constants):
         return None
-    if version < (10, 4, 0):
+    if case.version < (10, 4, 0):
         return "shuffle"
-    if version < (10, 7, 0):
+    if case.version < (10, 7, 0):
         return None
-    return "const:1 main" if node.input(1) else "helper::Constant main"
+    return "const:1 main" if case.node.input(1) else "helper::Constant main"
 
 
-def _resize(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
-    scales = node.input(2) if graph.opset() >= 11 else node.input(1)
-    sizes = node.input(3) if version[0] == 10 else ""  # 8.x computes factors from sizes
-    known = (sizes or scales) in graph.initializers and (sizes or not node.input(3))
+def _resize(case: _Case) -> Optional[str]:
+    node = case.node
+    scales = node.input(2) if case.graph.opset() >= 11 else node.input(1)
+    sizes = node.input(3) if case.version[0] == 10 else ""  # 8.x computes factors from sizes
+    known = (sizes or scales) in case.graph.initializers and (sizes or not node.input(3))
     return "main" if known and "axes" not in node.attributes else None
 
 
-def _split(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
-    if types.static_shape(node.inputs[0]) is None or not _initializers(node, graph, 1):
-        return None
-    return " ".join("part" if version[0] == 8 else "name:ONNXTRT_ShapeSlice part" for _ in node.outputs)
+def _split(case: _Case) -> Optional[str]:
+    part = "part" if case.version[0] == 8 else "name:ONNXTRT_ShapeSlice part"
+    return " ".join(part for _ in case.node.outputs) if case.static and case.constants else None
 
 
-def _layer_norm(node: Node, graph: Graph, types: TensorTypes, version: Version) -> Optional[str]:
+def _layer_norm(case: _Case) -> Optional[str]:
     """Up to 10.10 two constants precede the operands, from 10.16 on none (seen with TensorRT-RTX 1.7)."""
-    if len(node.inputs) != 3 or not _initializers(node, graph, 1) or version < (8, 6, 0):
+    if len(case.node.inputs) != 3 or not case.constants or case.version < (8, 6, 0):
         return None
     operands = "const:1 const:2 broadcast:1 broadcast:2"
-    if version[0] == 8:
+    if case.version[0] == 8:
         return f"{operands} helper::Normalization"
-    if version < (10, 11, 0):
+    if case.version < (10, 11, 0):
         return f"name:tmp_weight helper::Constant name:tmp_weight helper::Constant {operands} main"
-    return f"{operands} main" if version >= (10, 16, 0) else f"? {operands} main"
+    return f"{operands} main" if case.version >= (10, 16, 0) else f"? {operands} main"
 
 
-_Row = Callable[[Node, Graph, TensorTypes, Version], Optional[str]]
-_ROWS: dict[str, _Row] = {
-    **dict.fromkeys(("AveragePool", "MaxPool"), _pool),
-    "BatchNormalization": lambda node, *rest: (
-        _with_constants(node, *rest) if rest[1].rank(node.inputs[0]) == 4 else None
+_ROWS: dict[str, Callable[[_Case], Optional[str]]] = {
+    **dict.fromkeys(_ONE_LAYER, lambda case: "main"),
+    **dict.fromkeys((*ELEMENTWISE, "Pow", "PRelu"), _elementwise),
+    **dict.fromkeys(
+        ("AveragePool", "MaxPool"),
+        lambda case: "main" if case.rank() in (4, 5) and len(case.node.outputs) == 1 else None,
     ),
+    "BatchNormalization": lambda case: "main" if case.constants and case.rank() == 4 else None,
     "Clip": _clip,
-    "Concat": lambda node, *rest: " ".join((*(f"const:{index}" for index in range(len(node.inputs))), "main")),
-    "Constant": lambda node, *rest: "",
+    "Concat": lambda case: " ".join((*(f"const:{index}" for index in range(len(case.node.inputs))), "main")),
+    "Constant": lambda case: "",
     **dict.fromkeys(operators.CONVOLUTIONS, _conv),
-    "Dropout": lambda node, *rest: "helper:ONNXTRT_identity" if len(node.outputs) == 1 else None,
+    "Dropout": lambda case: "helper:ONNXTRT_identity" if len(case.node.outputs) == 1 else None,
     "Flatten": _flatten,
     "Gemm": _gemm,
     "LayerNormalization": _layer_norm,
     "MatMul": _matmul,
-    **dict.fromkeys(("ReduceMax", "ReduceMean"), _with_constants),
-    "Reshape": lambda node, graph, *rest: "shuffle" if _initializers(node, graph, 1) else None,
+    **dict.fromkeys(("ReduceMax", "ReduceMean"), lambda case: "main" if case.constants else None),
+    "Reshape": lambda case: "shuffle" if case.constants else None,
     "Resize": _resize,
     "Softmax": _softmax,
     "Split": _split,
@@ -411,27 +412,27 @@ def refusal(node: Node, version: Version, graph: Graph) -> Optional[tuple[str, s
     weight = graph.initializers.get(node.input(1))
     sized = weight is not None and len(weight.dims) > 2
     for form in FORMS:
-        if (
-            node.op_type in form.operators
-            and version < form.until
-            and form.found(node)
-            and not (form.computed and sized)
-        ):
+        own = node.op_type in form.operators and version < form.until
+        if own and form.found(node) and not (form.computed and sized):
             return f"TensorRT's ONNX parser refuses {form.what} (node {node.label}).", form.remedy
     return None
 
 
 @dataclass(frozen=True)
 class Form:
-    """A form of some operators that the parsers refuse. until: the first version that reads it. computed: every version
-    reads it if its weight is an initializer with a kernel's axes."""
+    """A form of some operators that the parsers refuse. instead: how to export it. until: the first version that reads
+    it. computed: every version reads it if its weight is an initializer with a kernel's axes."""
 
     operators: tuple[str, ...]
     found: Callable[[Node], bool]
     what: str
-    remedy: str
+    instead: str
     until: Version = (11, 0, 0)
     computed: bool = False
+
+    @property
+    def remedy(self) -> str:
+        return f"Export {self.instead}."
 
 
 def _dilated(node: Node) -> bool:
@@ -439,69 +440,62 @@ def _dilated(node: Node) -> bool:
     return found is not None and found.dilated
 
 
+def _rounds_otherwise(node: Node) -> bool:
+    where, how = node.get("coordinate_transformation_mode"), node.get("nearest_mode", "round_prefer_floor")
+    return where == "tf_half_pixel_for_nn" and how != "round_prefer_floor"
+
+
 def _not_among(key: str, default: object, *read: object) -> Callable[[Node], bool]:
     return lambda node: node.get(key, default) not in read
 
 
 _MODES = ("half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn", "asymmetric", "align_corners")
+_INDICES = "the network without MaxUnpool or what else reads the indices"
 FORMS = (
-    Form(
-        ("MaxPool", "AveragePool"),
-        _dilated,
-        "dilations of a pooling",
-        "Export the network with a pooling without dilations.",
-    ),
-    Form(
-        ("MaxPool",),
-        lambda node: any(node.outputs[1:]),
-        "a MaxPool whose indices are read",
-        "Export the network without MaxUnpool or what else reads the indices.",
-    ),
-    Form(("LpPool",), _not_among("p", 2, 1, 2), "an LpPool with p above 2", "Export it with p=1 or p=2."),
+    Form(POOLING, _dilated, "dilations of a pooling", "the network with a pooling without dilations"),
+    Form(("MaxPool",), lambda node: any(node.outputs[1:]), "a MaxPool whose indices are read", _INDICES),
+    Form(("LpPool",), _not_among("p", 2, 1, 2), "an LpPool with p above 2", "it with p=1 or p=2"),
     Form(
         ("BatchNormalization",),
         _not_among("training_mode", 0, 0),
         "BatchNormalization in training mode",
-        "Export the network in inference mode (in PyTorch after model.eval()).",
+        "the network in inference mode (in PyTorch after model.eval())",
     ),
     Form(
         ("Einsum",),
         lambda node: any(letter.isupper() for letter in str(node.get("equation", ""))),
         "capital letters in an Einsum",
-        "Export it with small letters and an explicit output ('->').",
+        "it with small letters and an explicit output ('->')",
     ),
     Form(
         ("Resize",),
         _not_among("antialias", 0, 0),
         "a Resize with antialias that makes the tensor smaller",
-        "Export it with antialias=False.",
+        "it with antialias=False",
     ),
     Form(
         ("Resize",),
         _not_among("keep_aspect_ratio_policy", "stretch", "stretch"),
         "a Resize with a keep_aspect_ratio_policy",
-        "Export it with the sizes that come out, and 'stretch'.",
+        "it with the sizes that come out, and 'stretch'",
     ),
     Form(
         ("Resize",),
         _not_among("coordinate_transformation_mode", "half_pixel", *_MODES),
         "a Resize of that coordinate_transformation_mode",
-        "Export it with 'half_pixel', 'align_corners' or 'asymmetric'.",
+        "it with 'half_pixel', 'align_corners' or 'asymmetric'",
     ),
     Form(
         ("Resize",),
-        lambda node: (
-            node.get("coordinate_transformation_mode") == "tf_half_pixel_for_nn"
-            and node.get("nearest_mode", "round_prefer_floor") != "round_prefer_floor"
-        ),
+        _rounds_otherwise,
         "a Resize with tf_half_pixel_for_nn and another nearest_mode than round_prefer_floor",
-        "Export it with 'asymmetric' and 'floor', or with 'half_pixel'.",
+        "it with 'asymmetric' and 'floor', or with 'half_pixel'",
     ),
     Form(
         ("Conv",),
         lambda node: "kernel_shape" not in node.attributes,
         "a Conv without kernel_shape whose weight has no known shape",
-        "Export it with kernel_shape.",
+        "it with kernel_shape",
         (10, 10, 0),
         computed=True,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Optional
 
 from qdq_translator.core.errors import UsageError, UserError
 
@@ -48,9 +48,8 @@ def dla_too_old(where: str, tensorrt: tuple[int, ...]) -> str:
     if tensorrt >= TRANSLATED_SINCE:
         return ""
     return (
-        f"{where} has a DLA software before 3.13, and NVIDIA requires 3.13 (DRIVE OS 6.0.7) or 3.14.1 "
-        "(JetPack 6.0) for "
-        "networks that were translated from Q/DQ (fact 6.8)"
+        f"{where} has a DLA software before 3.13, and NVIDIA requires 3.13 (DRIVE OS 6.0.7) or 3.14.1 (JetPack 6.0) "
+        "for networks that were translated from Q/DQ (fact 6.8)"
     )
 
 
@@ -96,55 +95,33 @@ class Hardware:
 _DLA_SW = "DLA-SW version table [documented]"
 _JP61 = "pytorch.org TensorRT JetPack page [documented]"
 
-PLATFORMS = tuple(
-    Platform(*row)
-    for row in (
-        ("jetpack-4.6", (8, 0, 1), "xavier", "public JetPack version list [user report]", "", (32, 6, 1)),
-        ("jetpack-4.6.1", (8, 2, 1), "xavier", "public JetPack version list [user report]", "", (32, 7, 1)),
-        ("jetpack-5.1", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin", (35, 2, 1)),
-        ("jetpack-5.1.1", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin", (35, 3, 1)),
-        ("jetpack-5.1.2", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin", (35, 4, 1)),
-        ("jetpack-5.1.3", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin", (35, 5, 0)),
-        ("jetpack-6.0", (8, 6, 2), "orin", _DLA_SW, "", (36, 3, 0)),
-        ("jetpack-6.1", (10, 3, 0), "orin", _JP61, "", (36, 4, 0)),
-        ("jetpack-6.2", (10, 3, 0), "orin", _JP61, "", (36, 4, 3)),
-        ("jetpack-6.2.1", (10, 3, 0), "orin", _JP61, "", (36, 4, 4)),
-        (
-            "jetpack-7.2",
-            (10, 16, 2),
-            "",
-            "seen on an Orin Nano (L4T R39.2) [user report]",
-            "public TensorRT 10.8 to 10.16 packages have no DLA",
-        ),
-        (
-            "jetpack-7.2.2",
-            (11, 4, 1),
-            "orin",
-            "DOCS11.x dla-strongly-typed-networks [documented]",
-            "strongly typed, Q/DQ only",
-        ),
-        (
-            "windows-on-arm-11.4",
-            (11, 4, 0),
-            "",
-            "DOCS11.x dla-windows-on-arm [documented]",
-            "its DLA computes FP16 alone, one sample at a time and without GPU fallback; Q/DQ only store INT8",
-        ),
-        ("drive-os-6.0.6", (8, 5, 10), "orin", _DLA_SW),
-        ("drive-os-6.0.7", (8, 6, 10), "orin", _DLA_SW),
-        ("drive-os-6.0.8", (8, 6, 11), "orin", _DLA_SW),
-        ("drive-os-6.0.8.1", (8, 6, 11), "orin", _DLA_SW),
-        ("drive-os-6.0.9", (8, 6, 12), "orin", _DLA_SW),
-        ("drive-os-6.0.9.1", (8, 6, 12), "orin", _DLA_SW),
-        (
-            "drive-os-trt-10.15",
-            (10, 15, 3),
-            "orin",
-            "Model-Optimizer PR #1661 [user report]",
-            "DRIVE OS release not named there",
-        ),
-    )
+_PR_1661 = "Model-Optimizer PR #1661 [user report]"
+_NO_DLA = "public TensorRT 10.8 to 10.16 packages have no DLA"
+_TYPED = "strongly typed, Q/DQ only"
+_ON_ARM = "its DLA computes FP16 alone, one sample at a time and without GPU fallback; Q/DQ only store INT8"
+_ROWS: tuple[tuple[Any, ...], ...] = (
+    ("jetpack-4.6", (8, 0, 1), "xavier", "public JetPack version list [user report]", "", (32, 6, 1)),
+    ("jetpack-4.6.1", (8, 2, 1), "xavier", "public JetPack version list [user report]", "", (32, 7, 1)),
+    ("jetpack-5.1", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin", (35, 2, 1)),
+    ("jetpack-5.1.1", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin", (35, 3, 1)),
+    ("jetpack-5.1.2", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin", (35, 4, 1)),
+    ("jetpack-5.1.3", (8, 5, 2), "orin", _DLA_SW, "Xavier and Orin", (35, 5, 0)),
+    ("jetpack-6.0", (8, 6, 2), "orin", _DLA_SW, "", (36, 3, 0)),
+    ("jetpack-6.1", (10, 3, 0), "orin", _JP61, "", (36, 4, 0)),
+    ("jetpack-6.2", (10, 3, 0), "orin", _JP61, "", (36, 4, 3)),
+    ("jetpack-6.2.1", (10, 3, 0), "orin", _JP61, "", (36, 4, 4)),
+    ("jetpack-7.2", (10, 16, 2), "", "seen on an Orin Nano (L4T R39.2) [user report]", _NO_DLA),
+    ("jetpack-7.2.2", (11, 4, 1), "orin", "DOCS11.x dla-strongly-typed-networks [documented]", _TYPED),
+    ("windows-on-arm-11.4", (11, 4, 0), "", "DOCS11.x dla-windows-on-arm [documented]", _ON_ARM),
+    ("drive-os-6.0.6", (8, 5, 10), "orin", _DLA_SW),
+    ("drive-os-6.0.7", (8, 6, 10), "orin", _DLA_SW),
+    ("drive-os-6.0.8", (8, 6, 11), "orin", _DLA_SW),
+    ("drive-os-6.0.8.1", (8, 6, 11), "orin", _DLA_SW),
+    ("drive-os-6.0.9", (8, 6, 12), "orin", _DLA_SW),
+    ("drive-os-6.0.9.1", (8, 6, 12), "orin", _DLA_SW),
+    ("drive-os-trt-10.15", (10, 15, 3), "orin", _PR_1661, "DRIVE OS release not named there"),
 )
+PLATFORMS = tuple(Platform(*row) for row in _ROWS)
 _BY_NAME = {p.name: p for p in PLATFORMS}
 _TENSORRT = re.compile(r"tensorrt-(\d+)\.(\d+)(?:\.(\d+))?(?:\.\d+)?$")
 

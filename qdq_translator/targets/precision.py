@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Iterable, Mapping, Optional, TypeVar
+from typing import Iterable, Mapping, Optional, Sequence, TypeVar
 
 from qdq_translator.core.formats.report_rows import FP16 as FP16
 from qdq_translator.core.formats.report_rows import INT8 as INT8
@@ -119,18 +119,22 @@ def _plan_layer(
     missing = missing_in + tuple(n for n in outputs if n not in scales)
     if not missing:
         return row(precision=INT8, reason="every input and output has a scale")
-    by_design = all(n in tails or n in floats for n in missing)
-    wide = next((n for n in missing if n in floats), "") if by_design else ""
+    meant = _meant(missing, tails, floats)
+    what = "input" if missing_in else "output"
+    reason = meant or f"{what} '{missing[0]}' has no scale{others(missing, ' ({} more without)')}"
+    return row(precision=FP16, reason=reason, missing=missing, listed=bool(missing_in), by_design=bool(meant))
+
+
+def _meant(missing: Sequence[str], tails: Mapping[str, str], floats: Mapping[str, str]) -> str:
+    """Why a layer without these scales is meant to stay above INT8; '' if it is not."""
+    if not all(n in tails or n in floats for n in missing):
+        return ""
+    wide = next((n for n in missing if n in floats), "")
     if wide:
-        reason = f"'{wide}' stays in floating point: {floats[wide]}"
-    elif by_design:
-        end = tails[missing[-1]]
-        verb = "makes" if missing[-1] == end else "only leads to"
-        reason = f"{verb} the graph output '{end}', which has no scale of its own and stays float (rule S2)"
-    else:
-        what = "input" if missing_in else "output"
-        reason = f"{what} '{missing[0]}' has no scale{others(missing, ' ({} more without)')}"
-    return row(precision=FP16, reason=reason, missing=missing, listed=bool(missing_in), by_design=by_design)
+        return f"'{wide}' stays in floating point: {floats[wide]}"
+    end = tails[missing[-1]]
+    verb = "makes" if missing[-1] == end else "only leads to"
+    return f"{verb} the graph output '{end}', which has no scale of its own and stays float (rule S2)"
 
 
 def stay_higher(

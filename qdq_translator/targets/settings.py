@@ -171,6 +171,11 @@ def _check(options: TranslateOptions, explicit: bool) -> None:
     for name, value in (("asymmetric", options.asymmetric), ("unify_scales", options.unify_scales)):
         if value in ("data", "requantize") and not options.calibrate:
             raise UsageError(f"--{name} {value} computes ranges from inputs.", "Give them with --calibrate.")
+    _check_target(options, explicit)
+
+
+def _check_target(options: TranslateOptions, explicit: bool) -> None:
+    """Raises UsageError for what the target, or a model that is kept, does not allow."""
     if options.asymmetric == "keep" and not (explicit and options.target == "orin-dla"):
         raise UsageError(
             "--asymmetric keep is for explicit networks on Orin's DLA: elsewhere zero points are 0.",
@@ -244,9 +249,8 @@ def resolve_hardware(options: TranslateOptions, diagnostics: Diagnostics) -> pla
         if platforms.tensorrt_version(number)[0] >= 11:
             raise UserError(
                 (
-                    f"--trt_calib_version {number} means TensorRT "
-                    f"{platforms.tensorrt_version(number)[0]}, which has no "
-                    "implicit quantization."
+                    f"--trt_calib_version {number} means TensorRT {platforms.tensorrt_version(number)[0]}, which has "
+                    "no implicit quantization."
                 ),
                 "Use 'qdq-translator explicit' there.",
             )

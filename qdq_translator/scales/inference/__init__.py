@@ -193,9 +193,8 @@ def _report_unary(given: list[str], context: Context, diagnostics: Diagnostics) 
     on_gpu = not context.policy.for_dla
     (diagnostics.warning if on_gpu else diagnostics.info)(
         "S9",
-        f"{len(given)} Conv outputs before an Add got the unary scale 1.0; values above 127 saturate "
-        "where TensorRT does "
-        "not fuse the two" + (", and a GPU engine may apply it literally." if on_gpu else "."),
+        f"{len(given)} Conv outputs before an Add got the unary scale 1.0; values above 127 saturate where TensorRT "
+        "does not fuse the two" + (", and a GPU engine may apply it literally." if on_gpu else "."),
         tensor=given[0],
         hint="Leave --add_unary_ew_scales_for_dla out for GPU engines." if on_gpu else "",
         data={"tensors": given},
@@ -240,9 +239,8 @@ def _report_lifted(noted: _Noted, context: Context, diagnostics: Diagnostics) ->
         origin = context.scales[worst].origin
         diagnostics.info(
             "S8",
-            f"Inputs of {counted(len(lifted), 'activation')} (SiLU, HardSwish) saturate for small "
-            f"outputs: of '{worst}' "
-            f"{origin.note.partition('; ')[2]}, which is {100 * shares[worst]:.0f}% of the output's range.",
+            f"Inputs of {counted(len(lifted), 'activation')} (SiLU, HardSwish) saturate for small outputs: of "
+            f"'{worst}' {origin.note.partition('; ')[2]}, which is {100 * shares[worst]:.0f}% of the output's range.",
             tensor=worst,
             node=origin.node,
             hint="Quantize the activation's input in the model if that matters.",
@@ -271,7 +269,6 @@ def _report_swallowed(context: Context, diagnostics: Diagnostics) -> None:
             tensor=first,
             node=context.graph.producer[concat].name,
             hint="Quantize without the layers behind the network's last convolutions, a decode tail ('qdq-translator "
-            "split -i' finds "
-            "them), or leave the Concat unquantized.",
+            "split -i' finds them), or leave the Concat unquantized.",
             data={"tensors": lost},
         )

@@ -130,17 +130,21 @@ def _factor(node: Node, x: str, graph: Graph) -> Optional[float]:
 def _error_function(tensor: str, graph: Graph) -> list[Node]:
     """Nodes that compute `tensor` as the error function of the first node's input; [] if it is anything else."""
     maker = graph.producer.get(tensor)
-    if maker is None or maker.is_op("Erf"):
-        return [maker] if maker is not None else []
-    product = graph.producer.get(maker.inputs[0]) if maker.is_op("Tanh") else None
-    factor = graph.producer.get(product.inputs[0]) if product is not None and product.is_op("Mul") else None
-    scale = scale_layer(factor, graph.array) if factor is not None else None
-    square = graph.producer.get(factor.inputs[0]) if factor is not None else None
-    if product is None or factor is None or scale is None or square is None or not square.is_op("Mul"):
-        return []
-    same = np.allclose(scale[0], ERF_CUBIC) and np.allclose(scale[1], ERF_LINEAR)
+    if maker is not None and maker.is_op("Erf"):
+        return [maker]
+    found: list[Node] = []
+    for op in ("Tanh", "Mul", "BatchNormalization", "Mul"):  # Tanh(x * (a * x * x + b)), rule D22, from behind
+        maker = graph.producer.get(tensor)
+        if maker is None or not maker.is_op(op):
+            return []
+        found.insert(0, maker)
+        tensor = maker.inputs[0]
+    square, factor, product, _ = found
+    scale = scale_layer(factor, graph.array)
     of_one = {*square.inputs, product.inputs[1]} == {square.inputs[0]}
-    return [square, factor, product, maker] if same and of_one else []
+    if scale is None or not of_one or not np.allclose(scale[0], ERF_CUBIC) or not np.allclose(scale[1], ERF_LINEAR):
+        return []
+    return found
 
 
 def forward(node: Node, context: Context) -> bool:

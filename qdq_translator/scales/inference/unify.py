@@ -71,9 +71,8 @@ class SharedRange:
     def why(self) -> str:
         """Reason why refused `nodes` stay in FP16."""
         return (
-            f"one range for what it reads and makes would cost '{self.worst}' "
-            f"{self.bits_lost(self.worst):.1f} bits, more than "
-            f"--max_bits_lost allows (rule {RULE})"
+            f"one range for what it reads and makes would cost '{self.worst}' {self.bits_lost(self.worst):.1f} bits, "
+            f"more than --max_bits_lost allows (rule {RULE})"
         )
 
     def row(self) -> rows.SharedRange:
@@ -149,8 +148,10 @@ def free_sets(context: Context, freed: Collection[str] = ()) -> list[list[str]]:
     operator (rule B1).
     """
     graph, scales, unions = context.graph, context.scales, Unions[str]()
+    for name in scales:
+        unions.root(name)
     for name, scale in scales.items():
-        for source in (name, *scale.origin.source.split(", ")):
+        for source in scale.origin.source.split(", "):
             if source in scales:
                 unions.join(name, source)
     for node in graph.nodes if context.policy.for_dla else ():
@@ -158,14 +159,9 @@ def free_sets(context: Context, freed: Collection[str] = ()) -> list[list[str]]:
         for name in shared[1:]:
             if scales.value(name) == scales.value(shared[0]):
                 unions.join(name, shared[0])
-    bounded = {name for node in graph.of(*WITHIN_ONE) for name in node.outputs}
-    stated = {name for name, scale in scales.items() if scale.explicit} - {*freed}
-    fixed = {unions.root(name) for name in {*stated, *bounded} if name in scales}
-    sets: dict[str, list[str]] = {}
-    for name in scales:
-        if unions.root(name) not in fixed:
-            sets.setdefault(unions.root(name), []).append(name)
-    return list(sets.values())
+    fixed = {name for name, scale in scales.items() if scale.explicit}.difference(freed)
+    fixed.update(name for node in graph.of(*WITHIN_ONE) for name in node.outputs)  # rule B1
+    return [names for names in unions.sets() if fixed.isdisjoint(names)]
 
 
 def is_handed_on(tensor: str, context: Context) -> bool:
@@ -199,19 +195,15 @@ class _Groups:
 
     def differing(self) -> list[tuple[list[str], list[str]]]:
         """(tensors, nodes) of every set that is not on one scale, in graph order."""
-        members: dict[str, list[str]] = {}
-        for name in self.unions:
-            members.setdefault(self._root(name), []).append(name)
         nodes: dict[str, list[str]] = {}
         refused = {id(node) for node in self.refused}
         for node, shared in self.needs:
             if id(node) not in refused:
                 nodes.setdefault(self._root(shared[0]), []).append(node.name)
+        members = {self._root(names[0]): names for names in self.unions.sets()}
         scales = self.context.scales
         return [
-            (members[key], names)
-            for key, names in nodes.items()
-            if len({scales[name].value for name in members[key]}) > 1
+            (members[root], names) for root, names in nodes.items() if len({scales[n].value for n in members[root]}) > 1
         ]
 
     def _root(self, name: str) -> str:
@@ -261,9 +253,8 @@ def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostic
             more = ", ..." if len(worst.nodes) > 2 or len(sets) > 1 else ""
             diagnostics.warning(
                 RULE,
-                f"The DLA requires one range for {many} of tensors ({tensors} in all) whose scales "
-                "differ: the layers between "
-                f"them ({', '.join(worst.nodes[:2])}{more}) may run in FP16; {lost}.",
+                f"The DLA requires one range for {many} of tensors ({tensors} in all) whose scales differ: the layers "
+                f"between them ({', '.join(worst.nodes[:2])}{more}) may run in FP16; {lost}.",
                 hint=(
                     "--unify_scales max raises them to the largest; quantizing them with one scale in "
                     "training is better."
@@ -276,8 +267,7 @@ def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostic
         diagnostics.warning(
             RULE,
             f"{layers} FP16, because the one range that the DLA requires for its tensors costs too much: at "
-            f"'{worst.nodes[0]}' "
-            f"'{worst.worst}' would lose {_bits(worst)}.",
+            f"'{worst.nodes[0]}' '{worst.worst}' would lose {_bits(worst)}.",
             tensor=worst.worst,
             node=worst.nodes[0],
             hint=REFUSED_CURE,

@@ -72,26 +72,24 @@ class _Fusing:
     def _joined(self, node: Node) -> Optional[FusedLayer]:
         """The layer that `node` is fused into, updated; None if it is a separate layer."""
         inputs = float_activations(node.reads(), self.graph, self.types)
-        if len(inputs) == 1:
-            layer = self.made_by.get(inputs[0])
-            if layer is None or layer.expects != "any":
-                return None
-            silu = node.is_op("Sigmoid") and self._silu(node)
-            if not silu and self.graph.only_consumer(inputs[0]) is None:
-                return None
-            if node.is_op(*ACTIVATIONS):
-                layer.expects = "mul" if silu else ""
-            elif not node.is_op("BatchNormalization", *_SUMS, *_PRODUCTS):
-                return None
+        layer = self.made_by.get(inputs[0]) if inputs else None
+        if len(inputs) == 1 and layer is not None and layer.expects == "any":
+            return self._behind(node, inputs[0], layer)
+        if len(inputs) != 2:
+            return None
+        if node.is_op("Mul") and layer is not None and layer.expects == "mul" and layer is self.made_by.get(inputs[1]):
+            layer.expects = ""
             return layer
-        if len(inputs) == 2 and node.is_op("Mul"):
-            layer = self.made_by.get(inputs[0])
-            if layer is not None and layer.expects == "mul" and layer is self.made_by.get(inputs[1]):
-                layer.expects = ""
-                return layer
-        if len(inputs) == 2 and node.is_op(*_SUMS):
-            return self._residual(inputs)
-        return None
+        return self._residual(inputs) if node.is_op(*_SUMS) else None
+
+    def _behind(self, node: Node, name: str, layer: FusedLayer) -> Optional[FusedLayer]:
+        """The layer with the only reader of what it makes, or with the Sigmoid of a SiLU; None if it does not fuse."""
+        silu = node.is_op("Sigmoid") and self._silu(node)
+        if not silu and self.graph.only_consumer(name) is None:
+            return None
+        if node.is_op(*ACTIVATIONS):
+            layer.expects = "mul" if silu else ""
+        return layer if node.is_op("BatchNormalization", *_SUMS, *_PRODUCTS, *ACTIVATIONS) else None
 
     def _residual(self, inputs: Sequence[str]) -> Optional[FusedLayer]:
         """Fuse the sum into the later convolution that makes an input; the other input is an additional read."""
@@ -306,16 +304,14 @@ def _ends(graph: Graph, verdicts: Sequence[str]) -> int:
     """
     on = dict(zip(map(id, graph.nodes), verdicts))
     dla = {key for key, verdict in on.items() if verdict in (DLA_INT8, DLA_FP16)}
-    behind: set[int] = set()
-    before: set[int] = set()
+    gpu = {key for key, verdict in on.items() if verdict == GPU}
+    behind, before = set(dla), set(dla)
     for node in graph.nodes:
-        makers = (graph.producer.get(name) for name in node.reads())
-        if any(maker is not None and (id(maker) in dla or id(maker) in behind) for maker in makers):
+        if not behind.isdisjoint(id(graph.producer.get(name)) for name in node.reads()):
             behind.add(id(node))
     for node in graph.nodes_reversed:
-        if any(id(reader) in dla or id(reader) in before for name in node.outputs for reader in graph.consumers(name)):
+        if not before.isdisjoint(id(reader) for name in node.outputs for reader in graph.consumers(name)):
             before.add(id(node))
-    gpu = {key for key, verdict in on.items() if verdict == GPU}
     return bool(gpu & before - behind) + bool(gpu & behind - before)
 
 

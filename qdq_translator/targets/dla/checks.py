@@ -17,6 +17,7 @@ from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.scales.inference.context import Context
 from qdq_translator.scales.inference.unify import shared_tensors
+from qdq_translator.targets.precision import float_activations
 
 Found = TypeVar("Found")
 
@@ -47,9 +48,8 @@ class Layer:
         return [d if isinstance(d, int) else None for d in _known(self.context.types.shape(name))]
 
     def activations(self) -> list[str]:
-        graph, types = self.context.graph, self.context.types
-        names = dict.fromkeys([*self.node.inputs, *self.node.outputs])
-        return [n for n in names if n and not graph.is_constant(n) and types.is_float(n)]
+        names = [*self.node.inputs, *self.node.outputs]
+        return list(float_activations(names, self.context.graph, self.context.types))
 
     @cached_property
     def window(self) -> operators.Window:
@@ -141,17 +141,12 @@ def dimensions(least: int, most: int) -> Check:
 
 def sizes_up_to(what: str, limit: int, part: slice) -> Check:
     def check(layer: Layer) -> str:
-        known = True
-        for name in layer.activations():
-            shape = layer.context.types.shape(name)
-            known = known and shape is not None
-            for size in shape[part] if shape is not None and len(shape) > 1 else ():
-                known = known and isinstance(size, int)
-                if isinstance(size, int) and size > limit:
-                    return f"{what} {size}"
-        if not known:
+        shapes = [layer.context.types.shape(name) for name in layer.activations()]
+        sizes = [size for shape in shapes if shape is not None and len(shape) > 1 for size in shape[part]]
+        too_large = next((size for size in sizes if isinstance(size, int) and size > limit), None)
+        if too_large is None and (None in shapes or not all(isinstance(size, int) for size in sizes)):
             raise Unknown
-        return ""
+        return "" if too_large is None else f"{what} {too_large}"
 
     return check
 
@@ -248,15 +243,6 @@ def deconv_square(layer: Layer) -> str:
     return ""
 
 
-def exclusive_padding(layer: Layer) -> str:
-    pads = explicit_pads(layer)
-    return "padding is left out of the average" if any(pads) and not operators.counts_padding(layer.node) else ""
-
-
-def more_outputs(layer: Layer) -> str:
-    return "output of indices" if sum(bool(n) for n in layer.node.outputs) > 1 else ""
-
-
 def equal_ranges(layer: Layer) -> str:
     values = {name: layer.context.scales[name].value for name in shared_tensors(layer.node, layer.context)}
     if len(set(values.values())) < 2:
@@ -278,14 +264,6 @@ def channel_axis(layer: Layer) -> str:
     axis = [operators.axis(layer.node, graph.opset())]
     axes = _known(operators.non_negative(axis, types.rank(layer.node.outputs[0])))
     return "" if axes == [1] else f"axis {axes[0]}"
-
-
-def several_inputs(layer: Layer) -> str:
-    return "" if len(layer.node.inputs) > 1 else "one input"
-
-
-def no_sizes(layer: Layer) -> str:
-    return "sizes are given" if layer.node.input(3) else ""
 
 
 def integer_scales(layer: Layer) -> str:
@@ -327,10 +305,6 @@ def _axes(layer: Layer) -> list[int]:
     return list(range(_known(rank)))
 
 
-def no_batch_axis(layer: Layer) -> str:
-    return "works on the batch axis" if 0 in _axes(layer) else ""
-
-
 def static_parameters(layer: Layer) -> str:
     computed = any(name and not layer.context.graph.is_constant(name) for name in layer.node.inputs[1:])
     # shape arithmetic of a static network is folded by TensorRT; then the output's shape is known here too
@@ -367,16 +341,31 @@ def batch_untouched(layer: Layer) -> str:
     return "" if before[0] == after[0] else f"batch {before[0]} becomes {after[0]}"
 
 
-def followed_by_cast(layer: Layer) -> str:
-    reader = layer.context.graph.only_consumer(layer.node.outputs[0])
-    return "" if reader is not None and reader.is_op("Cast") else "its only reader is not a Cast"
-
-
 def int8_inputs(layer: Layer) -> str:
     lacking = next((n for n in layer.activations() if n not in layer.context.scales), "")
     return f"tensor '{lacking}' has no scale" if lacking else ""
 
 
-def cast_of_comparison(layer: Layer) -> str:
-    producer = layer.context.graph.producer.get(layer.node.inputs[0])
-    return "" if producer is not None and producer.is_op(*operators.COMPARISONS) else "Cast"
+def _is_op(node: Optional[Node], *op_types: str) -> bool:
+    return node is not None and node.is_op(*op_types)
+
+
+def _wrong(what: str, found: Callable[[Layer], object]) -> Check:
+    return lambda layer: what if found(layer) else ""
+
+
+exclusive_padding = _wrong(
+    "padding is left out of the average",
+    lambda layer: any(explicit_pads(layer)) and not operators.counts_padding(layer.node),
+)
+more_outputs = _wrong("output of indices", lambda layer: any(layer.node.outputs[1:]))
+several_inputs = _wrong("one input", lambda layer: len(layer.node.inputs) < 2)
+no_sizes = _wrong("sizes are given", lambda layer: layer.node.input(3))
+no_batch_axis = _wrong("works on the batch axis", lambda layer: 0 in _axes(layer))
+followed_by_cast = _wrong(
+    "its only reader is not a Cast",
+    lambda layer: not _is_op(layer.context.graph.only_consumer(layer.node.outputs[0]), "Cast"),
+)
+cast_of_comparison = _wrong(
+    "Cast", lambda layer: not _is_op(layer.context.graph.producer.get(layer.node.inputs[0]), *operators.COMPARISONS)
+)

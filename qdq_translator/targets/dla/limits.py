@@ -11,6 +11,7 @@ how the groups of a convolution share its buffer, which no public source describ
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from qdq_translator.core.formats.report_rows import Finding
@@ -59,17 +60,19 @@ class Limit:
     ops: tuple[str, ...]
     text: str
     check: Check
-    effect: str = GPU
+    stays: str = ""
     source: str = _GUIDE
+    effect: str = GPU
     status: str = "documented"
     only: str = ""
-    stays: str = ""
 
     def finding(self, found: str) -> Finding:
         """That a layer does not keep it, and what was found there."""
         return Finding(self.id, self.text, found, self.effect, self.source, self.status)
 
 
+_inferred = partial(Limit, status="inferred")
+_fp16 = partial(Limit, effect=DLA_FP16)
 _SLICES = ("Slice", "Split")
 _SHUFFLES = ("Reshape", "Transpose")
 _NATIVE = frozenset(
@@ -97,18 +100,16 @@ _CONV, _DECONV = ("Conv",), ("ConvTranspose",)
 
 LIMITS: tuple[Limit, ...] = (
     # operators
-    Limit("O1", _NOT_NATIVE, "operator is not native through TensorRT", checks.always, source=_TABLE, stays=_NOT_HERE),
-    Limit("O2", _REBUILD, "operator has to be rebuilt from native ones", checks.always, source=_TABLE, stays=_NOT_HERE),
-    Limit(
+    Limit("O1", _NOT_NATIVE, "operator is not native through TensorRT", checks.always, _NOT_HERE, source=_TABLE),
+    Limit("O2", _REBUILD, "operator has to be rebuilt from native ones", checks.always, _NOT_HERE, source=_TABLE),
+    _inferred(
         "O3",
         ("Pow",),
         "Pow is an element-wise operator from TensorRT 11 on; in 10.3 by the operator page (one operand constant) and "
-        "not by NvInfer.h: "
-        "--assume pow",
+        "not by NvInfer.h: --assume pow",
         checks.power,
+        _NOT_HERE,
         source=_PAGE + "; ElementWise page and NvInfer.h of TensorRT 10.3 (fact 6.3e)",
-        status="inferred",
-        stays=_NOT_HERE,
     ),
     Limit("O4", ("Min",), "not native by the operators table (NvInfer.h lists MIN)", checks.always, source=_TABLE),
     Limit(
@@ -116,249 +117,183 @@ LIMITS: tuple[Limit, ...] = (
         ("Atanh", "Cos", "Sin", "Div", "Greater", "Less", "GlobalMaxPool", "ReduceMax"),
         "native from TensorRT 8.6.12 on",
         checks.since(8, 6, 12),
+        "the DLA supports it from TensorRT 8.6.12",
         source=_TABLE,
-        stays="the DLA supports it from TensorRT 8.6.12",
     ),
-    Limit(
-        "O6",
-        ("ReduceMax",),
-        "reduction is native as GlobalMaxPool only",
-        checks.always,
-        source=_TABLE,
-        status="inferred",
-        stays=_NOT_HERE,
+    _inferred(
+        "O6", ("ReduceMax",), "reduction is native as GlobalMaxPool only", checks.always, _NOT_HERE, source=_TABLE
     ),
-    Limit(
-        "O7",
-        ("Dropout",),
-        "becomes an identity layer, which is not native",
-        checks.always,
-        source=_TABLE,
-        status="inferred",
-    ),
-    Limit("O8", ("Cast",), "only the Cast behind a comparison is native", checks.cast_of_comparison, status="inferred"),
+    _inferred("O7", ("Dropout",), "becomes an identity layer, which is not native", checks.always, source=_TABLE),
+    _inferred("O8", ("Cast",), "only the Cast behind a comparison is native", checks.cast_of_comparison),
     # every layer
     Limit(
         "G1",
         ("*",),
         "batch at most 4096",
         checks.sizes_up_to("batch", 4096, slice(0, 1)),
+        "the batch is too large",
         source="fact 6.2, " + _PAGE,
-        stays="the batch is too large",
     ),
     Limit(
         "G2",
         ("*",),
         "dimensions at most 8192",
         checks.sizes_up_to("size", 8192, slice(1, None)),
+        "a dimension is too long; 'qdq-translator split' cuts off such layers",
         source="fact 6.2, " + _PAGE,
-        stays="a dimension is too long; 'qdq-translator split' cuts off such layers",
     ),
     # convolution
-    Limit("C1", _CONV, "two spatial dimensions", checks.two_spatial, stays=_DIMENSIONS),
+    Limit("C1", _CONV, "two spatial dimensions", checks.two_spatial, _DIMENSIONS),
     Limit("C2", _CONV, "kernel 1 to 32", checks.within("kernel", 1, 32, checks.kernel)),
-    Limit("C3", _CONV, "padding 0 to 31", checks.within("padding", 0, 31, checks.explicit_pads), stays=_PADDING),
+    Limit("C3", _CONV, "padding 0 to 31", checks.within("padding", 0, 31, checks.explicit_pads), _PADDING),
     Limit("C4", _CONV, "padding smaller than the kernel", checks.pad_below_kernel),
-    Limit(
+    _inferred(
         "C5",
         _CONV,
         "the same padding on both sides",
         checks.symmetric_pad,
         source="the guide names one padding an axis (fact 6.3)",
-        status="inferred",
     ),
     Limit("C6", _CONV, "stride 1 to 8", checks.within("stride", 1, 8, checks.strides)),
-    Limit("C7", _CONV, "dilation 1 to 32", checks.within("dilation", 1, 32, checks.dilations), stays=_SIZE),
-    Limit("C8", _CONV, "channels 1 to 8192", checks.within("channels", 1, 8192, checks.channels), stays=_CHANNELS),
-    Limit("C9", _CONV, "groups 1 to 8192", checks.within("groups", 1, 8192, checks.groups), stays=_CHANNELS),
-    Limit(
+    Limit("C7", _CONV, "dilation 1 to 32", checks.within("dilation", 1, 32, checks.dilations), _SIZE),
+    Limit("C8", _CONV, "channels 1 to 8192", checks.within("channels", 1, 8192, checks.channels), _CHANNELS),
+    Limit("C9", _CONV, "groups 1 to 8192", checks.within("groups", 1, 8192, checks.groups), _CHANNELS),
+    _inferred(
         "C10",
         (*_CONV, *_DECONV),
         "constant weights",
         checks.constant("weights are"),
+        "its weights are computed",
         source="fact 4.7",
-        status="inferred",
-        stays="its weights are computed",
     ),
     Limit(
         "C11",
         _CONV,
         _BUFFER,
         checks.fits_buffer(documented=True),
+        _TOO_LARGE,
         source="TensorRT 8.4 and 8.5 Developer Guides, 12.2 (fact 6.3)",
-        stays=_TOO_LARGE,
     ),
-    Limit(
+    _inferred(
         "C12",
         _CONV,
         _BUFFER,
         checks.fits_buffer(documented=False),
+        _TOO_LARGE,
         source="that formula, for later versions (fact 6.3, 6.7)",
-        status="inferred",
-        stays=_TOO_LARGE,
     ),
     # deconvolution
-    Limit("T1", _DECONV, "two spatial dimensions", checks.two_spatial, stays=_DIMENSIONS),
-    Limit("T2", _DECONV, "kernel 1 to 32, or 1x64, 1x96, 1x128 and transposed", checks.deconv_kernel, stays=_SIZE),
-    Limit("T3", _DECONV, "no square kernel or stride of 23 to 32", checks.deconv_square, stays=_SIZE),
-    Limit(
-        "T4", _DECONV, "stride 1 to 32", checks.within("stride", 1, 32, checks.strides), status="inferred", stays=_SIZE
-    ),
+    Limit("T1", _DECONV, "two spatial dimensions", checks.two_spatial, _DIMENSIONS),
+    Limit("T2", _DECONV, "kernel 1 to 32, or 1x64, 1x96, 1x128 and transposed", checks.deconv_kernel, _SIZE),
+    Limit("T3", _DECONV, "no square kernel or stride of 23 to 32", checks.deconv_square, _SIZE),
+    _inferred("T4", _DECONV, "stride 1 to 32", checks.within("stride", 1, 32, checks.strides), _SIZE),
     Limit("T5", _DECONV, "no padding", checks.within("padding", 0, 0, checks.explicit_pads)),
     Limit("T6", _DECONV, "one group", checks.within("groups", 1, 1, checks.groups)),
     Limit("T7", _DECONV, "no dilation", checks.within("dilation", 1, 1, checks.dilations)),
-    Limit("T8", _DECONV, "channels at most 8192", checks.within("channels", 1, 8192, checks.channels), stays=_CHANNELS),
-    Limit(
-        "T9",
-        _DECONV,
-        "no output padding",
-        checks.within("output padding", 0, 0, checks.output_padding),
-        status="inferred",
-    ),
+    Limit("T8", _DECONV, "channels at most 8192", checks.within("channels", 1, 8192, checks.channels), _CHANNELS),
+    _inferred("T9", _DECONV, "no output padding", checks.within("output padding", 0, 0, checks.output_padding)),
     # pooling
-    Limit("P1", POOLING, "two spatial dimensions", checks.two_spatial, stays=_DIMENSIONS),
+    Limit("P1", POOLING, "two spatial dimensions", checks.two_spatial, _DIMENSIONS),
     Limit("P2", POOLING, "window 1 to 8", checks.within("window", 1, 8, checks.kernel)),
-    Limit("P3", POOLING, "padding 0 to 7", checks.within("padding", 0, 7, checks.explicit_pads), stays=_PADDING),
-    Limit("P4", POOLING, "stride 1 to 16", checks.within("stride", 1, 16, checks.strides), stays=_PADDING),
-    Limit(
-        "P5",
-        POOLING,
-        "INT8 requires one scale for input and output",
-        checks.equal_ranges,
-        effect=DLA_FP16,
-        source=_HEADER,
-    ),
+    Limit("P3", POOLING, "padding 0 to 7", checks.within("padding", 0, 7, checks.explicit_pads), _PADDING),
+    Limit("P4", POOLING, "stride 1 to 16", checks.within("stride", 1, 16, checks.strides), _PADDING),
+    _fp16("P5", POOLING, "INT8 requires one scale for input and output", checks.equal_ranges, source=_HEADER),
     Limit("P6", ("AveragePool",), "padding must be counted", checks.exclusive_padding, source=_HEADER, only="xavier"),
-    Limit(
-        "P7",
-        POOLING,
-        "no dilation",
-        checks.within("dilation", 1, 1, checks.dilations),
-        status="inferred",
-        stays=_PADDING,
-    ),
-    Limit("P8", ("MaxPool",), "no output of indices", checks.more_outputs, status="inferred"),
+    _inferred("P7", POOLING, "no dilation", checks.within("dilation", 1, 1, checks.dilations), _PADDING),
+    _inferred("P8", ("MaxPool",), "no output of indices", checks.more_outputs),
     # activation
-    Limit("A1", ("Sigmoid", "Tanh"), "runs in FP16, INT8 is upgraded", checks.always, effect=DLA_FP16),
+    _fp16("A1", ("Sigmoid", "Tanh"), "runs in FP16, INT8 is upgraded", checks.always),
     Limit("A2", ("Clip",), "a clipped Relu: from 0 to a constant in [1, 127]", checks.clipped_relu),
     Limit(
         "A3",
         ACTIVATIONS,
         "two spatial dimensions",
         checks.dimensions(4, 4),
+        "its tensors do not have four dimensions, and rules D5 and D18 rewrite no adjacent linear layer",
         source=_PAGE,
-        stays="its tensors do not have four dimensions, and rules D5 and D18 rewrite no adjacent linear layer",
     ),
-    Limit("A4", ("PRelu",), "constant slope", checks.constant("second input is"), stays="its slope is computed"),
+    Limit("A4", ("PRelu",), "constant slope", checks.constant("second input is"), "its slope is computed"),
     # element-wise
-    Limit(
-        "E1",
-        ELEMENTWISE,
-        "INT8 requires one scale for both inputs",
-        checks.equal_ranges,
-        effect=DLA_FP16,
-        source=_HEADER,
-    ),
-    Limit(
+    _fp16("E1", ELEMENTWISE, "INT8 requires one scale for both inputs", checks.equal_ranges, source=_HEADER),
+    _inferred(
         "E2",
         ELEMENTWISE,
         "at most four dimensions, of which those of size 1 are broadcast",
         checks.dimensions(0, 4),
+        "its tensors have more than four dimensions",
         source=_GUIDE + "; fact 6.3f",
-        status="inferred",
-        stays="its tensors have more than four dimensions",
     ),
-    Limit("E3", COMPARISONS, "INT8 only", checks.int8_inputs, stays=_COMPARED),
-    Limit("E4", COMPARISONS, "a Cast is its only reader", checks.followed_by_cast, stays=_COMPARED),
+    Limit("E3", COMPARISONS, "INT8 only", checks.int8_inputs, _COMPARED),
+    Limit("E4", COMPARISONS, "a Cast is its only reader", checks.followed_by_cast, _COMPARED),
     # scale, normalization
-    Limit("L1", ("LRN",), "runs in FP16, INT8 is upgraded", checks.always, effect=DLA_FP16),
-    Limit("L2", ("LRN",), "window 3, 5, 7 or 9", checks.lrn_window, stays="the DLA has windows of 3, 5, 7 and 9"),
+    _fp16("L1", ("LRN",), "runs in FP16, INT8 is upgraded", checks.always),
+    Limit("L2", ("LRN",), "window 3, 5, 7 or 9", checks.lrn_window, "the DLA has windows of 3, 5, 7 and 9"),
     # concatenation
     Limit(
         "K1",
         ("Concat",),
         "channel axis only",
         checks.channel_axis,
-        stays="it joins along an axis other than C, H and W of four dimensions",
+        "it joins along an axis other than C, H and W of four dimensions",
     ),
     Limit("K2", ("Concat",), "two inputs or more", checks.several_inputs),
-    Limit(
-        "K3", ("Concat",), "INT8 requires one scale for all inputs and the output", checks.equal_ranges, effect=DLA_FP16
-    ),
+    _fp16("K3", ("Concat",), "INT8 requires one scale for all inputs and the output", checks.equal_ranges),
     # resize
-    Limit("R1", RESIZES, "scale factors, not sizes", checks.no_sizes, source=_HEADER, stays=_INTERPOLATES),
+    Limit("R1", RESIZES, "scale factors, not sizes", checks.no_sizes, _INTERPOLATES, source=_HEADER),
     Limit(
         "R2",
         RESIZES,
         "four constant integer factors: 1, 1, then 1 to 32 (nearest) or 4 (linear)",
         checks.integer_scales,
-        stays=_INTERPOLATES,
+        _INTERPOLATES,
     ),
     Limit(
         "R3",
         RESIZES,
         "nearest with asymmetric and floor or half_pixel, linear with half_pixel",
         checks.resize_mode,
-        stays=_INTERPOLATES,
+        _INTERPOLATES,
     ),
     # slice, softmax, shuffle, matrix product
-    Limit("S1", _SLICES, "runs in FP16 only", checks.always, effect=DLA_FP16),
-    Limit("S2", _SLICES, "four dimensions", checks.dimensions(4, 4), stays="its tensors do not have four dimensions"),
-    Limit("S3", _SLICES, "axes C, H and W only", checks.no_batch_axis, stays="it cuts the batch"),
-    Limit("S4", _SLICES, "static parameters", checks.static_parameters, stays="its parameters are computed"),
-    Limit(
+    _fp16("S1", _SLICES, "runs in FP16 only", checks.always),
+    Limit("S2", _SLICES, "four dimensions", checks.dimensions(4, 4), "its tensors do not have four dimensions"),
+    Limit("S3", _SLICES, "axes C, H and W only", checks.no_batch_axis, "it cuts the batch"),
+    Limit("S4", _SLICES, "static parameters", checks.static_parameters, "its parameters are computed"),
+    _inferred(
         "S5",
         ("Slice",),
         "no negative step",
         checks.forward,
+        _NOT_HERE,
         source="no public source describes one (fact 6.3)",
-        status="inferred",
-        stays=_NOT_HERE,
     ),
-    Limit("X1", ("Softmax",), "runs in FP16 only", checks.always, effect=DLA_FP16),
-    Limit("X2", ("Softmax",), "Orin only", checks.always, only="xavier", stays="Xavier's DLA has no Softmax"),
+    _fp16("X1", ("Softmax",), "runs in FP16 only", checks.always),
+    Limit("X2", ("Softmax",), "Orin only", checks.always, "Xavier's DLA has no Softmax", only="xavier"),
     Limit(
         "X3",
         ("Softmax",),
         "at most 1024 along the axis, 8192 where all other dimensions are 1",
         checks.softmax_axis,
-        stays="it is longer than the DLA's Softmax supports",
+        "it is longer than the DLA's Softmax supports",
     ),
     Limit(
         "H1",
         _SHUFFLES,
         "four dimensions before and after",
         checks.dimensions(4, 4),
-        stays=(
-            "it converts between four and other dimensions for a layer that remains, or for a graph output (see "
-            "--dla_output 4d)"
-        ),
+        "it converts between four and other dimensions for a layer that remains, or for a graph output (see "
+        "--dla_output 4d)",
     ),
     Limit(
-        "H2",
-        _SHUFFLES,
-        "batch dimension untouched",
-        checks.batch_untouched,
-        stays="it moves values into or out of the batch",
+        "H2", _SHUFFLES, "batch dimension untouched", checks.batch_untouched, "it moves values into or out of the batch"
     ),
     Limit("M1", DENSE, "constant second input", checks.constant("second input is"), source=_TABLE),
 )
-UNKNOWN_OPERATOR = Limit(
-    "O9",
-    ("*",),
-    "operator is in no list of DLA operators",
-    checks.always,
-    source=_TABLE,
-    status="inferred",
-    stays="no rule knows the operator",
+UNKNOWN_OPERATOR = _inferred(
+    "O9", ("*",), "operator is in no list of DLA operators", checks.always, "no rule knows the operator", source=_TABLE
 )
-NO_SCALE = Limit(
-    "V1",
-    ("*",),
-    "a tensor without scale makes the layer run in FP16",
-    checks.always,
-    effect=DLA_FP16,
-    source="DLA-SW FAQ (fact 6.6)",
+NO_SCALE = _fp16(
+    "V1", ("*",), "a tensor without scale makes the layer run in FP16", checks.always, source="DLA-SW FAQ (fact 6.6)"
 )
 BY_ID = {limit.id: limit for limit in (*LIMITS, UNKNOWN_OPERATOR, NO_SCALE)}
 

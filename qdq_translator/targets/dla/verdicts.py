@@ -104,31 +104,26 @@ def _subgraphs(graph: Graph, layers: list[rows.Verdict]) -> tuple[list[int], int
     level that are connected form one subgraph. No subgraph can then depend on itself through the GPU. TensorRT may
     merge less; that it merges no more is inferred.
     """
-    nodes = [node for node, layer in zip(graph.nodes, layers) if layer.verdict != limits.FOLDED]
     on_dla = {
         id(node): layer.verdict != limits.GPU
         for node, layer in zip(graph.nodes, layers)
         if layer.verdict != limits.FOLDED
     }
     unions: Unions[int] = Unions()
-    own_level: dict[int, int] = {}
-
-    for node in nodes:
-        here = on_dla[id(node)]
-        producers = [maker for name in node.reads() if (maker := _maker(graph, name)) and id(maker) in on_dla]
-        highest = max((own_level[id(p)] + (on_dla[id(p)] != here) for p in producers), default=0)
-        own_level[id(node)] = highest
-        if here:
-            unions.root(id(node))
-            for producer in producers:
-                if on_dla[id(producer)] and own_level[id(producer)] == highest:
-                    unions.join(id(node), id(producer))
-    number: dict[int, int] = {}
-    result = []
+    level: dict[int, int] = {}
     for node in graph.nodes:
-        key = unions.root(id(node)) if on_dla.get(id(node)) else None
-        result.append(-1 if key is None else number.setdefault(key, len(number)))
-    return result, len(number)
+        own = id(node)
+        if own not in on_dla:
+            continue
+        makers = {id(_maker(graph, name)) for name in node.reads()}.intersection(on_dla)
+        level[own] = max((level[maker] + (on_dla[maker] != on_dla[own]) for maker in makers), default=0)
+        if on_dla[own]:
+            unions.root(own)
+            for maker in makers:
+                if on_dla[maker] and level[maker] == level[own]:
+                    unions.join(own, maker)
+    number = {own: index for index, nodes in enumerate(unions.sets()) for own in nodes}
+    return [number.get(id(node), -1) for node in graph.nodes], len(set(number.values()))
 
 
 def _maker(graph: Graph, name: str) -> Optional[Node]:
@@ -150,8 +145,7 @@ def _notes(context: Context, layers: list[rows.Verdict], subgraphs: int, platfor
     if dynamic:
         notes.append(
             "The DLA runs static shapes only: build with equal minimum, optimum and maximum shapes for "
-            f"{', '.join(dynamic)}; "
-            "--shapes tells them to this plan."
+            f"{', '.join(dynamic)}; --shapes tells them to this plan."
         )
     unknown = sum(bool(layer.unknown) for layer in layers)
     if unknown:
