@@ -36,7 +36,7 @@ from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.simulate.inputs import input_specs
 from qdq_translator.simulate.run import Session
 from qdq_translator.targets.dla.limits import GPU, LIMITS
-from qdq_translator.workflows.parts import tail, tail_begins
+from qdq_translator.workflows.parts import Planned, tail, tail_begins
 from qdq_translator.workflows.translator import Translation
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -127,7 +127,7 @@ def row(name: str, path: Path, before: Translation, after: Translation) -> str:
 def left_for_gpu(done: Translation) -> list[Verdict]:
     """Without a tail that --cut_tail cuts off."""
     assert done.dla is not None
-    behind = tail(done.graph, done.graph, done.report) if tail_begins(done.graph, done.report) else []
+    behind = tail(done.graph, Planned(done.graph), done.rows) if tail_begins(done.graph, done.rows) else []
     return [verdict for verdict in done.dla.fallbacks if verdict.name not in set(behind)]
 
 

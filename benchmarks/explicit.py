@@ -94,7 +94,7 @@ def _one(
     problem = loads(made.model)
     row["built"] += builds and not messages
     row["loaded"] += not problem
-    lost = made.report["layers"]["not_int8_though_planned"]
+    lost = made.to_dict()["layers"]["not_int8_though_planned"]
     for what, found in (("not built", messages), ("not loaded", problem), ("float though planned INT8", lost)):
         if found:
             print(f"{kind}: {path.stem} {what}: {found}", flush=True)

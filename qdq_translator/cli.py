@@ -70,7 +70,7 @@ def _run(module_name: str, prog: str, argv: Sequence[str]) -> int:
     try:
         from qdq_translator.core.parsing import make_parser, normalise_flags
 
-        options = make_parser(options_of_command(module_name), prog, __version__).parse_args(normalise_flags(argv))
+        options = make_parser(options_of_command(module_name), prog).parse_args(normalise_flags(argv))
         module = importlib.import_module(f"qdq_translator.commands.{module_name}")
         with _log_on_stderr():
             return int(module.run(options))

@@ -105,8 +105,8 @@ def test_pairs_are_where_implicit_quantization_fuses() -> None:
     assert found["r2"] == ["a"]
     assert found["m"] == ["r2"]  # no DQ in front of data movement
     assert found["y"][0] == "Q/DQ(m)"  # a layer that multiplies is INT8 though its output has no scale
-    assert made.report["layers"]["not_int8_though_planned"] == []
-    assert list(made.report["pairs"]) == ["x", "r1", "m"]
+    assert made.to_dict()["layers"]["not_int8_though_planned"] == []
+    assert list(made.to_dict()["pairs"]) == ["x", "r1", "m"]
 
 
 def test_weights_are_stored_as_trained() -> None:
@@ -174,18 +174,18 @@ def small_scales(scale: float) -> onnx.ModelProto:
 def test_a_scale_that_float16_does_not_have() -> None:
     """2e-8 becomes 0 in float16, which TensorRT refuses."""
     made = explicit(small_scales(2e-8))
-    assert made.report["form"] == "fp16-fp32scales" and made.graph.opset() == 23
-    assert "--scale_type fp16" in made.report["notes"][0]
+    assert made.to_dict()["form"] == "fp16-fp32scales" and made.graph.opset() == 23
+    assert "--scale_type fp16" in made.to_dict()["notes"][0]
     floored = explicit(small_scales(2e-8), how=ExplicitOptions(scale_type="fp16"))
     assert floored.graph.array("r1_scale_float16") == np.float16(2**-14)
-    assert "became 6.1e-05" in floored.report["notes"][0]
+    assert "became 6.1e-05" in floored.to_dict()["notes"][0]
 
 
 def test_values_beyond_float16_compute_in_float32() -> None:
     made = explicit(small_scales(1000.0), how=ExplicitOptions(scale_type="fp16"))
-    assert "'c1' reaches 1.27e+05" in made.report["float32"]["Relu_r1"]
+    assert "'c1' reaches 1.27e+05" in made.to_dict()["float32"]["Relu_r1"]
     types = {n.outputs[0]: n.op_type for n in made.graph.nodes}
-    assert types["c1_float32"] == "Cast" if "c1_float32" in types else made.report["casts"] > 2
+    assert types["c1_float32"] == "Cast" if "c1_float32" in types else made.to_dict()["casts"] > 2
     onnx.checker.check_model(made.model, full_check=True)
     with pytest.raises(UserError, match=r"cannot compute in FP16.*reaches 1.27e\+05"):
         explicit(small_scales(1000.0), TranslateOptions(preset="dla"))
@@ -200,8 +200,8 @@ g (float[1, 4] x) => (float[1, 4] y) <float s = {{0.05}}, int8 z = {{0}}, float 
   y = Min(a, big)
 }}"""
     made = explicit(model(text, opset=13))
-    assert made.report["float32"] == {"Add_a": "the constant 'e' becomes 0 in float16"} or "becomes 0" in str(
-        made.report["float32"]
+    assert made.to_dict()["float32"] == {"Add_a": "the constant 'e' becomes 0 in float16"} or "becomes 0" in str(
+        made.to_dict()["float32"]
     )
 
 
@@ -221,9 +221,11 @@ def test_a_network_for_a_dla_is_complete_or_refused() -> None:
     with pytest.raises(UserError, match=r"for the DLA without a scale .*'Conv_c2' \('r1'\).*--calibrate"):
         explicit(without_pair("r1"), dla)
     made = explicit(without_pair("r1"), dla, ExplicitOptions(allow_fp16=True))
-    assert inputs_of(made)["c2"][0] == "r1" and made.report["parser_flags"] == ["adjust_for_dla"]
+    assert inputs_of(made)["c2"][0] == "r1" and made.to_dict()["parser_flags"] == ["adjust_for_dla"]
     made = explicit(without_pair("c2"), dla)  # it is inside the fusion of Conv and Add, where no pair is
-    assert inputs_of(made)["a"] == ["c2", "Q/DQ(x_float16)"] and made.report["layers"]["not_int8_though_planned"] == []
+    assert (
+        inputs_of(made)["a"] == ["c2", "Q/DQ(x_float16)"] and made.to_dict()["layers"]["not_int8_though_planned"] == []
+    )
 
 
 def test_zero_points_stay_for_orins_dla() -> None:
@@ -249,16 +251,16 @@ g (float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y)
     feeds = {"x": np.random.default_rng(3).normal(size=(1, 4, 6, 6)).astype(np.float32)}
     wanted = run(given, feeds)[0]
     made = explicit(given, options, ExplicitOptions("fp32"))
-    assert made.report["zero_points"] == {"x": 100, "r": 0, "m": 0}
-    assert made.report["parser_flags"][1] == "enable_uint8_and_asymmetric_quantization_dla"
+    assert made.to_dict()["zero_points"] == {"x": 100, "r": 0, "m": 0}
+    assert made.to_dict()["parser_flags"][1] == "enable_uint8_and_asymmetric_quantization_dla"
     np.testing.assert_allclose(run(made.model, feeds)[0], wanted, atol=1e-5)
     half = explicit(given, options)
-    assert half.report["form"] == "fp16-fp32scales"
+    assert half.to_dict()["form"] == "fp16-fp32scales"
     onnx.checker.check_model(half.model, full_check=True)
     scales = [half.graph.initializers[n.inputs[1]] for n in half.graph.of("QuantizeLinear")]
     assert {tensor.data_type for tensor in scales} == {TensorProto.FLOAT}
     widened = explicit(given, TranslateOptions(target="orin-dla", asymmetric="widen"), ExplicitOptions("fp32"))
-    assert widened.report["zero_points"] == {} and sqnr(wanted, run(widened.model, feeds)[0]) < 60
+    assert widened.to_dict()["zero_points"] == {} and sqnr(wanted, run(widened.model, feeds)[0]) < 60
     for refused in (lambda: explicit(given, TranslateOptions(asymmetric="keep")), lambda: translate(given, options)):
         with pytest.raises(UserError, match="--asymmetric keep is for explicit networks on Orin's DLA"):
             refused()
@@ -324,7 +326,7 @@ def test_io_types(kind: str) -> None:
             explicit(RESIDUAL, how=ExplicitOptions(io_types=kind))
         return
     made = explicit(RESIDUAL, how=ExplicitOptions(io_types=kind))
-    assert made.report["casts"] == 0
+    assert made.to_dict()["casts"] == 0
     types = {v.name: v.type.tensor_type.elem_type for v in (*made.graph.inputs.values(), *made.graph.outputs.values())}
     assert set(types.values()) == {TensorProto.FLOAT16}
 
@@ -354,7 +356,7 @@ def test_a_cache_and_a_float_model(tmp_path: Path, capsys: pytest.CaptureFixture
     words = ["explicit", "-i", str(files.model), "-c", str(files.cache), "-o", str(tmp_path / "o"), "--json"]
     assert main(words) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["pairs"] == explicit(RESIDUAL).report["pairs"]
+    assert report["pairs"] == explicit(RESIDUAL).to_dict()["pairs"]
     files.cache.write_text("TRT-100300-EntropyCalibration2\nother: 3c010204\nnames: 3c010204\n")
     assert main(words) == 1
     assert "has 0 of the names in the calibration cache" in capsys.readouterr().err
@@ -462,7 +464,7 @@ def test_networks_are_built_by_tensorrt_rtx(name: str, kind: str) -> None:
         asymmetric="widen", preset="dla" if kind == "dla" else "gpu", infer_average_pool_scales=True
     )
     made = explicit(path, options, ExplicitOptions("fp32" if kind == "fp32" else "fp16"))
-    assert made.report["layers"]["not_int8_though_planned"] == []
+    assert made.to_dict()["layers"]["not_int8_though_planned"] == []
     assert rtx.build(made.model) == ()
     feeds = random_inputs(made.model, 1)
     wanted, got = run(onnx.load(path), feeds)[0], run(made.model, feeds)[0]
@@ -475,12 +477,12 @@ def test_a_round_trip_gives_the_same_scales(name: str) -> None:
     path = need_shared(OWN_MODELS / f"{name}.onnx")
     made = explicit(path, TranslateOptions(asymmetric="widen"), FP32)
     again = translate(made.model, TranslateOptions(platform="jetpack-6.2"))
-    pairs = made.report["pairs"]
+    pairs = made.to_dict()["pairs"]
     assert pairs and {n: again.tensor_scales[n] for n in pairs} == pairs
     added = {n: o.rule for n, o in again.scale_origins.items() if n not in pairs}
     assert set(added.values()) <= {"S3", "F8"} and again.graph.outputs.keys() == made.translated.graph.outputs.keys()
     second = explicit(made.model, how=FP32)
-    assert second.report["pairs"] == pairs and second.report["weights"].keys() == made.report["weights"].keys()
+    assert second.to_dict()["pairs"] == pairs and second.to_dict()["weights"].keys() == made.to_dict()["weights"].keys()
 
 
 @pytest.fixture
@@ -499,7 +501,7 @@ def test_trtexec_11_knows_every_flag(written: Path, capsys: pytest.CaptureFixtur
     assert {"--int8", "--calib", "--layerPrecisions"} <= refused
     onnx.save(explicit(RESIDUAL, TranslateOptions(preset="dla")).model, dla := written.with_name("d_explicit.onnx"))
     dla.with_name("d_explicit_report.json").write_text(
-        json.dumps(explicit(RESIDUAL, TranslateOptions(preset="dla")).report)
+        json.dumps(explicit(RESIDUAL, TranslateOptions(preset="dla")).to_dict())
     )
     for words in (["-t", str(written)], ["-t", str(dla), "--dla_standalone"], ["-t", str(dla), "--allow_gpu_fallback"]):
         assert main(["trtexec", *words]) == 0

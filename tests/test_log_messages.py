@@ -101,7 +101,7 @@ def test_remedies_are_commands_that_parse(remedy: str) -> None:
     program, command, *words = remedy.split()
     assert program == "qdq-translator"
     module = importlib.import_module(f"qdq_translator.commands.{COMMANDS[command][0]}")
-    make_parser(module.Options, "x", "0").parse_args(normalise_flags(words))
+    make_parser(module.Options, "x").parse_args(normalise_flags(words))
 
 
 @pytest.mark.parametrize(

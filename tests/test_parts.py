@@ -16,6 +16,7 @@ from qdq_translator.cli import main
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.calibration_cache import scale_to_hex
 from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.workflows.parts import Request, split_model, split_translation
 from tests.dla.check import graph, ints, pair, weights
 from tests.explicit_reference import random_inputs, run
@@ -53,7 +54,7 @@ def test_a_translation_becomes_three(tmp_path: Path) -> None:
     explicit = detector()
     whole = translate(explicit, ORIN, "net")
     files = whole.save(tmp_path / "whole")
-    manifest = split_translation(files, request(tmp_path / "parts"))
+    manifest = plain(split_translation(files, request(tmp_path / "parts")))
     parts = {row["role"]: row for row in manifest["parts"]}
     assert list(parts) == ["before", "dla", "after"]
     assert [row["name"] for row in parts["dla"]["inputs"]] == ["e"]
@@ -99,7 +100,7 @@ def test_a_model_is_cut_as_it_is(tmp_path: Path, quantized: bool) -> None:
     if not quantized:
         explicit = translate(explicit, TranslateOptions()).model
     onnx.save(explicit, str(path))
-    manifest = split_model(path, ORIN, request(tmp_path / "parts"))
+    manifest = plain(split_model(path, ORIN, request(tmp_path / "parts")))
     assert [row["role"] for row in manifest["parts"]] == ["before", "dla", "after"]
     ends = [row["name"] for row in manifest["parts"][1]["outputs"]]
     assert ends == (["q2"] if quantized else ["c2"])
@@ -118,17 +119,17 @@ def test_a_model_is_cut_as_it_is(tmp_path: Path, quantized: bool) -> None:
 
 def test_at_tensors_by_name(tmp_path: Path) -> None:
     files = translate(detector(), ORIN, "net").save(tmp_path / "whole")
-    manifest = split_translation(files, request(tmp_path / "two", end=("r",)))
+    manifest = plain(split_translation(files, request(tmp_path / "two", end=("r",))))
     assert [row["role"] for row in manifest["parts"]] == ["dla", "after"]
     assert [row["name"] for row in manifest["parts"][0]["outputs"]] == ["r"]
-    manifest = split_translation(files, request(tmp_path / "one", "c2"))
+    manifest = plain(split_translation(files, request(tmp_path / "one", "c2")))
     assert [row["role"] for row in manifest["parts"]] == ["before", "dla"]
 
 
 def test_a_network_of_one_part_stays_whole(tmp_path: Path) -> None:
     body = pair("x", "q") + "c = Conv (q, w)\ny = Relu (c)"
     whole = translate(graph("float[1,3,4,4] x", "float[b,c,h,w] y", body, w=weights(1, 4, 3, 1, 1)), ORIN, "net")
-    manifest = split_translation(whole.save(tmp_path), request(tmp_path / "parts"))
+    manifest = plain(split_translation(whole.save(tmp_path), request(tmp_path / "parts")))
     assert [row["role"] for row in manifest["parts"]] == ["dla"]
 
 
@@ -340,14 +341,14 @@ def test_sizes_of_an_input_whose_dimensions_change(
     assert main(["translate", str(model), *options, "--prove", "-o", str(tmp_path / "t")]) == 0
     translated = TranslationFiles.locate(tmp_path / "t")
     assert translated.read_report("inputs")["inputs"][0]["shape"] == now
-    assert [row["shape"] for row in split_translation(translated, request(tmp_path / "p"))["parts"][0]["inputs"]] == [
-        now
-    ]
+    assert [
+        row["shape"] for row in plain(split_translation(translated, request(tmp_path / "p")))["parts"][0]["inputs"]
+    ] == [now]
     asked = ["-i", str(model), *options[:2], "--platform", "jetpack-7.2", *options[4:], "-o", str(tmp_path / "e")]
     assert main(["explicit", *asked]) == 0
     made = onnx.load(str(tmp_path / "e" / "net_explicit.onnx")).graph.input[0]
     assert [dim.dim_value for dim in made.type.tensor_type.shape.dim] == now
-    cut = split_model(model, dataclasses.replace(ORIN, shapes=[f"x:{sizes}"]), request(tmp_path / "m"))
+    cut = plain(split_model(model, dataclasses.replace(ORIN, shapes=[f"x:{sizes}"]), request(tmp_path / "m")))
     dla = next(row for row in cut["parts"] if row["role"] == "dla")
     convs = [node.op_type for node in onnx.load(str(tmp_path / "m" / dla["file"])).graph.node if node.op_type == "Conv"]
     assert convs == ["Conv"] and len(cut["tail"]) <= 1

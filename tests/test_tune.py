@@ -453,7 +453,6 @@ def test_two_searches_into_one_folder_at_once_are_refused(
 
 
 def test_flags_say_the_options_again() -> None:
-    from qdq_translator._version import __version__
     from qdq_translator.commands.translate import Options
     from qdq_translator.core.parsing import make_parser
 
@@ -469,7 +468,7 @@ def test_flags_say_the_options_again() -> None:
         shapes=["x:1x3x8x8"],
     )
     words = Point().words(given)
-    read = make_parser(Options, "x", __version__).parse_args(["model.onnx", *words])
+    read = make_parser(Options, "x").parse_args(["model.onnx", *words])
     assert Point().words(TranslateOptions()) == []
     for name in TranslateOptions.__dataclass_fields__:
         assert getattr(read, name) == getattr(given, name), name

@@ -25,6 +25,7 @@ from e2e_workflow.yolo import coco
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main as command
 from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.run import Session
 from qdq_translator.workflows.parts import Request, cut_tail, split_model, split_translation
@@ -142,9 +143,10 @@ def row(name: str, source: Path, options: TranslateOptions, folder: Path, mean: 
     done = translate(source, options, source.stem)
     assert done.dla is not None
     files = done.save(folder)
-    manifest = cut_tail(done, files)
-    if manifest is None:
+    cut = cut_tail(done, files)
+    if cut is None:
         raise SystemExit(f"{source} has no decode tail to cut off; is it a YOLO export?")
+    manifest = plain(cut)
     own = next(p for p in manifest["parts"] if p["role"] == "dla")
     part = TranslationFiles.locate(files.parts / own["file"])
     counts = part.read_report("dla")["dla"]["counts"]
@@ -182,7 +184,7 @@ def run(source: Path, asked: Asked) -> dict[str, Any]:
     cut = split_model(source, dla, Request([], [], folder / "float", 1))
     everything, without = (folder / f"{source.stem}_{kind}.onnx" for kind in ("everything", "without_tail"))
     quantize(source, everything, data, [], asked)
-    quantize(source, without, data, cut["tail"], asked)
+    quantize(source, without, data, list(cut.tail), asked)
     calibrated = TranslateOptions(
         preset="dla", platform=asked.platform, unify_scales="max", calibrate=str(folder / "calibration.npz")
     )
@@ -193,7 +195,8 @@ def run(source: Path, asked: Asked) -> dict[str, Any]:
     ]
     part = TranslationFiles.locate(rows[1]["part"])
     if rows[1]["gpu"]:  # the largest subgraph is the loadable then
-        manifest = split_translation(TranslationFiles.locate(rows[1]["files"]), Request([], [], folder / "largest", 1))
+        whole = TranslationFiles.locate(rows[1]["files"])
+        manifest = plain(split_translation(whole, Request([], [], folder / "largest", 1)))
         own = next(p for p in manifest["parts"] if p["role"] == "dla")
         part = TranslationFiles.locate(folder / "largest" / own["file"])
         counts = part.read_report("dla")["dla"]["counts"]

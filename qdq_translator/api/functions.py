@@ -219,7 +219,7 @@ def deploy(
         own.update(model=model_path(model, Path(scratch)), board=board)
         asked = _asked("deploy", options, own)
         made = deployment.deploy(asked, lambda text: told(text, 0, 0))
-    return Bundle(deploy_command.summary_of(made), made.folder, dict(made.report))
+    return Bundle(plain(deploy_command.summary_of(made)), made.folder, made.report)
 
 
 def report(

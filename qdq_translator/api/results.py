@@ -110,11 +110,11 @@ class Bundle(Result):
     """Output of `deploy --json`, and the folder."""
 
     folder: Path
-    _report: dict[str, Any] = field(repr=False)
+    _report: rows.Report = field(repr=False)
 
     def _shown_report(self) -> rows.Report:
         """Of the translation in the folder."""
-        return read(rows.Report, self._report)
+        return self._report
 
     def lines(self) -> list[str]:
         """The folder, the verdict, and the command of each consumer."""

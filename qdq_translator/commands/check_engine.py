@@ -86,7 +86,7 @@ def inspect(files: TranslationFiles, layer_info: str, log_file: Optional[str]) -
 def _print(options: Options, check: EngineCheck, more: Dict[str, Any]) -> None:
     log = check.log
     if options.json:
-        found = {"messages": occurrences(log)} if log is not None else {}
+        found = {"messages": plain(occurrences(log))} if log is not None else {}
         print(json.dumps({**check.as_dict(), **more, **found}, indent=2, ensure_ascii=False))
         return
     draw(check, options.all)

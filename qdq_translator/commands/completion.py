@@ -3,7 +3,6 @@
 import os
 import sys
 
-from qdq_translator._version import __version__
 from qdq_translator.commands import COMMANDS, options_of_command
 from qdq_translator.core.command_options import CompletionOptions as Options
 from qdq_translator.core.parsing import make_parser
@@ -34,7 +33,7 @@ def complete(line: str) -> None:
         os.environ["_ARGCOMPLETE"] = str(skip)
         # a plain parser with the same options: argcomplete needs a namespace of what was parsed, not a dataclass
         parser = argparse.ArgumentParser(
-            parents=[make_parser(options_of_command(COMMANDS[words[1]][0]), words[1], __version__)], add_help=False
+            parents=[make_parser(options_of_command(COMMANDS[words[1]][0]), words[1])], add_help=False
         )
         argcomplete.autocomplete(parser, exit_method=sys.exit)
     parser = argparse.ArgumentParser(prog="qdq-translator")

@@ -1,10 +1,9 @@
 """`qdq-translator doctor`: check this machine for TensorRT and the DLA."""
 
-import dataclasses
-import json
 import os
 from textwrap import fill
 
+from qdq_translator.commands.located import print_json
 from qdq_translator.core.command_options import DoctorOptions as Options
 from qdq_translator.engine.machine import PROBLEM, examine
 
@@ -13,7 +12,7 @@ def run(options: Options) -> int:
     """Print one line per finding; status 1 if one is a problem."""
     findings = examine(path=os.environ.get("PATH", ""))
     if options.json:
-        print(json.dumps([dataclasses.asdict(row) for row in findings], indent=2))
+        print_json(findings)
     else:
         for row in findings:
             print(f"{row.state:<8} {row.what}: {row.found}")

@@ -5,11 +5,14 @@ import os
 import sys
 from pathlib import Path
 from textwrap import fill
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 from qdq_translator.commands.located import locate
 from qdq_translator.core.command_options import ExplainOptions as Options
 from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.formats.engine_rows import LogMessage
+from qdq_translator.core.formats.report_rows import LayerPlan
+from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.parsing import did_you_mean
 from qdq_translator.core.rules import RULES, described, docs_page
 from qdq_translator.core.words import counted
@@ -18,6 +21,8 @@ from qdq_translator.engine.messages import MINOR, BuildLog, Message, messages, p
 from qdq_translator.output.report.tables import LINES
 from qdq_translator.targets.platforms import PLATFORMS
 
+Plan = Dict[str, LayerPlan]
+"""Layer, or tensor that it writes -> row of the report's plan."""
 _SHOWN = 6
 _REWRITE = "rewrite for the DLA"
 """Title of many rules."""
@@ -127,14 +132,12 @@ def _worded(message: Message, title: str = "", lines: Sequence[str] = ()) -> str
     )
 
 
-def print_log(
-    log: BuildLog, everything: bool = False, plan: Optional[Dict[str, Dict[str, Any]]] = None, heading: str = ""
-) -> None:
+def print_log(log: BuildLog, everything: bool = False, plan: Optional[Plan] = None, heading: str = "") -> None:
     """Print event, layers, cause and remedy of each known message, the most likely cause first; harmless ones and
     consequences on a line at the end. Without `everything`, at most `LINES` lines: messages that no longer fit are
     named on a line each, then counted.
 
-    plan: layer -> row of the report's plan, to compare with."""
+    plan: to compare with."""
     if heading:
         devices = (
             f", {len(log.dla)} layers or regions on the DLA, {len(log.gpu)} on the GPU" if log.dla or log.gpu else ""
@@ -164,14 +167,14 @@ def print_log(
         print("No warning, no error and no other known message.")
 
 
-def _layers(names: Sequence[str], everything: bool, plan: Dict[str, Dict[str, Any]]) -> List[str]:
+def _layers(names: Sequence[str], everything: bool, plan: Plan) -> List[str]:
     """A line for each layer or tensor of a message, and its plan."""
     shown = names if everything else names[:_SHOWN]
     more = [f"... and {len(names) - len(shown)} more (--all lists them)"] if len(names) > len(shown) else []
     return [f"{name}{_planned(name, plan)}" for name in shown] + more
 
 
-def _planned(name: str, plan: Dict[str, Dict[str, Any]]) -> str:
+def _planned(name: str, plan: Plan) -> str:
     """The plan's prediction for the layer or tensor, '' without a plan."""
     if not plan:
         return ""
@@ -180,31 +183,29 @@ def _planned(name: str, plan: Dict[str, Dict[str, Any]]) -> str:
     row = next((plan[part] for part in parts if part in plan), None)
     if row is None:
         return ": not a layer of the model"
-    if row.get("device") == "gpu" and "DLA" in row["reason"]:
-        return f": predicted, {row['reason']}"
-    return f": planned {row['precision'].upper()}{' on the DLA' if row.get('device') == 'dla' else ''}, not predicted"
+    if row.device == "gpu" and "DLA" in row.reason:
+        return f": predicted, {row.reason}"
+    return f": planned {row.precision.upper()}{' on the DLA' if row.device == 'dla' else ''}, not predicted"
 
 
-def _plan(options: Options) -> Dict[str, Dict[str, Any]]:
-    """Layer, or tensor that it writes -> row of the report's plan."""
+def _plan(options: Options) -> Plan:
     if options.translation is None:
         return {}
-    report = locate(options.translation, options.model).read_report("plan")
-    rows = {row["name"]: row for row in report["plan"]}
-    return {**{tensor: row for row in report["plan"] for tensor in row["outputs"]}, **rows}
+    (rows,) = locate(options.translation, options.model).report_parts("plan")
+    return {**{tensor: row for row in rows for tensor in row.outputs}, **{row.name: row for row in rows}}
 
 
-def occurrences(log: BuildLog) -> List[Dict[str, Any]]:
-    """Known messages of a log, JSON types only."""
+def occurrences(log: BuildLog) -> Tuple[LogMessage, ...]:
+    """Known messages of a log."""
     keys = ("id", "kind", "happened", "cause", "remedy", "source", "status")
-    return [
-        {**{key: getattr(entry.message, key) for key in keys}, "count": entry.count, "names": list(entry.names)}
+    return tuple(
+        LogMessage(**{key: getattr(entry.message, key) for key in keys}, count=entry.count, names=tuple(entry.names))
         for entry in log.ranked()
-    ]
+    )
 
 
-def _print_json(log: BuildLog, plan: Dict[str, Dict[str, Any]]) -> None:
-    rows = occurrences(log)
+def _print_json(log: BuildLog, plan: Plan) -> None:
+    rows = plain(occurrences(log))
     if plan:
         rows = [{**row, "planned": {name: _planned(name, plan)[2:] for name in row["names"]}} for row in rows]
     whole = {"lines": log.lines, "messages": rows, "unknown": log.unknown_count, "unknown_examples": log.unknown}

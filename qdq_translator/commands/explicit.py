@@ -1,17 +1,17 @@
 """`qdq-translator explicit`: a strongly typed Q/DQ network, with pairs where implicit quantization would fuse."""
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
-from qdq_translator.commands.located import EXAMPLE_MODEL
+from qdq_translator.commands.located import EXAMPLE_MODEL, print_json
 from qdq_translator.core.command_options import ExplicitCommand as Options
 from qdq_translator.core.disk import read_text, refuse_overwriting
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, model_name
+from qdq_translator.core.formats.report_rows import ExplicitReport
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.words import counted
 from qdq_translator.workflows.explicit import Explicit, explicit
@@ -28,7 +28,7 @@ def run(options: Options) -> int:
     written = made(dataclasses.replace(options, input_model=source))
     path = written.save(folder)
     if options.json:
-        print(json.dumps(written.report, indent=2))
+        print_json(written.report)
         return 0
     _print(path, written.report, options.verbose)
     return 0
@@ -46,23 +46,22 @@ def made(options: Options, progress: Progress = silent, model: Optional[Any] = N
     return explicit(model or options.input_model, options, options, scales, progress=progress)
 
 
-def _print(path: Path, report: Dict[str, Any], verbose: bool) -> None:
+def _print(path: Path, report: ExplicitReport, verbose: bool) -> None:
     """Print the output, then float layers and reasons."""
-    layers, floats = report["layers"], report["stays_float"]
+    floats = report.stays_float
     print(
-        f"{path}: {report['form']}, opset {report['opset']['to']}, for {report['target']} ({report['platform']}): "
-        f"{counted(len(report['pairs']), 'Q/DQ pair')}, {counted(len(report['weights']), 'INT8 weight')}, "
-        f"{counted(layers['int8'], 'layer')} in INT8"
+        f"{path}: {report.form}, opset {report.opset.after}, for {report.target} ({report.platform}): "
+        f"{counted(len(report.pairs), 'Q/DQ pair')}, {counted(len(report.weights), 'INT8 weight')}, "
+        f"{counted(report.layers.int8, 'layer')} in INT8"
     )
-    for note in report["notes"]:
+    for note in report.notes:
         print(f"note: {note}", file=sys.stderr)
-    shown = floats if verbose else floats[:5]
+    most = None if verbose else 5
     if floats:
         print(f"{counted(len(floats), 'layer')} above INT8:")
-    for row in shown:
-        print(f"  {row['op']} '{row['layer']}': {row['why']}")
-    if len(shown) < len(floats):
-        print(f"  and {len(floats) - len(shown)} more (--verbose lists them; the report has all)")
-    wide = report["float32"]
-    for node, why in list(wide.items())[: None if verbose else 5]:
+    for row in floats[:most]:
+        print(f"  {row.op} '{row.layer}': {row.why}")
+    if len(floats[:most]) < len(floats):
+        print(f"  and {len(floats) - 5} more (--verbose lists them; the report has all)")
+    for node, why in list(report.float32.items())[:most]:
         print(f"'{node}' computes in FP32: {why}")

@@ -1,16 +1,16 @@
-"""Which translation a command reads, and the next command: the same wording in every command."""
+"""What commands share: which translation they read, the next command, and results as JSON."""
 
+import json
 import logging
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, List, Optional, Sequence, Union
 
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.formats.files import MODEL_SUFFIX, SPLIT_SUFFIX, TranslationFiles, refuse_mixture
-from qdq_translator.core.formats.report_rows import CutParts
-from qdq_translator.core.formats.rows import read
-from qdq_translator.core.formats.schemas import read_json, split_schema
+from qdq_translator.core.formats.files import MODEL_SUFFIX, TranslationFiles, refuse_mixture
+from qdq_translator.core.formats.report_rows import CutParts, End
+from qdq_translator.core.formats.rows import plain
 
 EXAMPLE_MODEL = Path(__file__).resolve().parents[1] / "models" / "digits_resnet_qat.onnx"
 EXAMPLE_SAMPLES = EXAMPLE_MODEL.parent / "digits_samples.npz"
@@ -25,7 +25,7 @@ def locate(path: str, model: str) -> TranslationFiles:
     files = TranslationFiles.locate(path, model)
     if not model and Path(path).is_dir():
         number = len(TranslationFiles.names_in(files.folder))
-        if number > 1 and manifest_of(files) is None:
+        if number > 1 and files.manifest() is None:
             text = "%s holds %d translations; this is the newest, '%s'. -i MODEL chooses another."
             logging.getLogger("qdq_translator").warning(text, path, number, files.name)
     refuse_mixture(files)
@@ -37,26 +37,25 @@ def next_commands(
     model: str,
     after: str,
     info: Optional[Path] = None,
-    inputs: Optional[List[Dict[str, Any]]] = None,
     parts: Optional[CutParts] = None,
+    static: bool = False,
     falls_back: bool = False,
 ) -> List[str]:
     """The commands that follow `after` on the way from a model to an engine, ready to paste.
 
     model: the explicit model, '' if only its name is known (without the model, verify is not mentioned). info: the
-    layer information that the command writes, after trtexec. inputs: those of the report, if it was just written; None:
-    they are read. parts: the manifest, if a tail was cut off. falls_back: layers of a DLA's network run on the GPU;
-    read with the inputs.
+    layer information that the command writes, after trtexec. parts: the manifest, if a tail was cut off. static: all
+    inputs have known sizes, and falls_back says whether layers of a DLA's network run on the GPU; else both are read.
     """
     folder = str(files.folder) if TranslationFiles.names_in(files.folder) == [files.name] else str(files.model)
     where = "" if folder == "translated" else f" -t {_word(folder)}"
     if info is not None:
         return [f"qdq-translator check-engine{where} --layer_info {_word(info)}"]
-    report: Dict[str, Any] = {"inputs": inputs or []}
-    if inputs is None and files.report.exists():
-        report = files.read_report("inputs", "dla")
-        falls_back = any(row["verdict"] == "gpu" for row in (report.get("dla") or {"layers": ()})["layers"])
-    shapes = _static_shapes(report.get("inputs", []))
+    shapes: List[str] = []
+    if not static and files.report.exists():
+        inputs, dla = files.report_parts("inputs", "dla")
+        falls_back = dla is not None and any(row.verdict == "gpu" for row in dla.layers)
+        shapes = _static_shapes(inputs or ())
     explicit = model or find_explicit(files, "")
     which = "--example" if Path(explicit) == EXAMPLE_MODEL else f"-i {_word(explicit)}"  # with inputs of its own
     steps = {
@@ -75,17 +74,6 @@ def next_commands(
 def _word(path: Union[str, Path]) -> str:
     """A path for a shell, and none that reads like an option."""
     return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
-
-
-def manifest_of(files: TranslationFiles) -> Optional[CutParts]:
-    """The manifest of the parts that a translation was cut into, or is one of; None for neither. Raises UserError."""
-    whole = files.name[: -len("_dla")] if files.name.endswith("_dla") else files.name
-    for folder, name in ((files.parts, files.name), (files.folder, whole)):
-        path = folder / f"{name}{SPLIT_SUFFIX}"
-        if path.is_file():
-            found = read_json(path, split_schema(), "Translate the model again.")
-            return read(CutParts, {"tail": (), "proof": None, **found, "folder": str(folder)})
-    return None
 
 
 def _loadable(parts: CutParts) -> str:
@@ -109,8 +97,8 @@ def find_explicit(files: TranslationFiles, model: str) -> str:
     the translation's folder), '' for none."""
     if Path(model).is_file():
         return model
-    source = files.read_report("source").get("source", {}) if files.report.exists() else {}
-    name = source.get("file") or f"{files.name}.onnx"
+    source = files.report_parts("source")[0] if files.report.exists() else None
+    name = source.file if source and source.file else f"{files.name}.onnx"
     places = (Path(name), files.folder / name, files.folder.parent / name)
     return next((str(path) for path in places if path.is_file()), "")
 
@@ -123,13 +111,13 @@ def explicit_model(files: TranslationFiles, model: str) -> str:
     return found
 
 
-def _static_shapes(inputs: List[Dict[str, Any]]) -> List[str]:
+def _static_shapes(inputs: Sequence[End]) -> List[str]:
     """NAME:DIMS of the report's inputs with an unknown size: 1 for a batch, nothing if more is unknown."""
     found = []
     for row in inputs:
-        shape = row["shape"]
+        shape = row.shape
         if shape and not isinstance(shape[0], int) and all(isinstance(size, int) for size in shape[1:]):
-            found.append(shlex.quote(f"{row['name']}:{'x'.join(map(str, [1, *shape[1:]]))}"))
+            found.append(shlex.quote(f"{row.name}:{'x'.join(map(str, [1, *shape[1:]]))}"))
     return found
 
 
@@ -139,3 +127,8 @@ def print_next(files: TranslationFiles, model: str, after: str, info: Optional[P
     stream = sys.stderr if after == "trtexec" else sys.stdout
     if lines:
         print("\n".join(["next:", *(f"  {line}" for line in lines)]), file=stream)
+
+
+def print_json(result: Any) -> None:
+    """Prints rows, or values of JSON types, as one object."""
+    print(json.dumps(plain(result), indent=2))

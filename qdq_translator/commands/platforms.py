@@ -1,9 +1,8 @@
 """`qdq-translator platforms`: values of `--platform`."""
 
-import json
-
 from rich.console import Console
 
+from qdq_translator.commands.located import print_json
 from qdq_translator.core.command_options import PlatformsOptions as Options
 from qdq_translator.output.report.tables import table_of
 from qdq_translator.targets.platforms import PLATFORMS
@@ -23,7 +22,7 @@ def run(options: Options) -> int:
         for p in PLATFORMS
     ]
     if options.json:
-        print(json.dumps(rows, indent=2))
+        print_json(rows)
         return 0
     table = table_of("platform", "TensorRT", "cache", "DLA", "note, source")
     for column in table.columns[:-1]:

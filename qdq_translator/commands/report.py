@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from qdq_translator.commands.check_engine import draw, inspect, inspect_explicit
-from qdq_translator.commands.located import is_explicit, locate, manifest_of, print_next
+from qdq_translator.commands.located import is_explicit, locate, print_next
 from qdq_translator.core.command_options import ReportOptions as Options
 from qdq_translator.core.disk import read_text, refuse_overwriting, write_file
 from qdq_translator.core.errors import UsageError, UserError
@@ -66,7 +66,7 @@ def run(options: Options) -> int:
         else:
             print_report(report, options.all)
             if files is not None:
-                print_next(files, "", "report", parts=manifest_of(files))
+                print_next(files, "", "report", parts=files.manifest())
     failed = options.strict and any(not engine.summary.obeys or engine.unfused for engine in engines)
     return 1 if failed or (comparison and comparison["worse"]) else 0
 

@@ -1,11 +1,11 @@
 """`qdq-translator restore`: a float ONNX and its calibration cache become an explicit Q/DQ ONNX."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
 from qdq_translator.commands import explicit
+from qdq_translator.commands.located import print_json
 from qdq_translator.core.command_options import ExplicitCommand
 from qdq_translator.core.command_options import RestoreOptions as Options
 from qdq_translator.core.disk import appear_together, read_text, refuse_overwriting
@@ -48,7 +48,7 @@ def run(options: Options) -> int:
             "unknown_layers": restored.unknown_layers,
             "shared_scales": shared,
         }
-        print(json.dumps(summary, indent=2))
+        print_json(summary)
     else:
         print(f"{output}: Q/DQ on {counted(len(pairs), 'tensor')} and {counted(len(restored.weights), 'weight')}")
     found = {**left_out, "layers": restored.unknown_layers, "shared": shared}
@@ -86,8 +86,6 @@ def _complete(options: Options, kept: List[str]) -> int:
     rules: Dict[str, Any] = dict.fromkeys(inference_options(markers=False), True)
     made = explicit.made(ExplicitCommand(float_type="fp32", **same, **rules))
     path = made.save(output.parent, output.name)
-    print(
-        f"{path}: Q/DQ on {counted(len(made.report['pairs']), 'tensor')} and "
-        f"{counted(len(made.report['weights']), 'weight')}"
-    )
+    report = made.report
+    print(f"{path}: Q/DQ on {counted(len(report.pairs), 'tensor')} and {counted(len(report.weights), 'weight')}")
     return 0

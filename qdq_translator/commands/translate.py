@@ -1,20 +1,17 @@
 """`qdq_translator.py` and `qdq-translator translate`."""
 
 import contextlib
-import json
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from qdq_translator.commands.located import EXAMPLE_MODEL, print_next
-from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.commands.located import EXAMPLE_MODEL, print_json, print_next
 from qdq_translator.core.disk import refuse_overwriting
 from qdq_translator.core.errors import UsageError, UserError, unexpected
 from qdq_translator.core.formats.files import MODEL_SUFFIX, TranslationFiles, model_name
 from qdq_translator.core.formats.report_rows import CutParts, Metric, Summary
-from qdq_translator.core.formats.rows import plain, read
 from qdq_translator.core.options import TranslateCommand as Options
 from qdq_translator.core.options import check_needs_dla
 from qdq_translator.core.progress import progress_bar, silent
@@ -46,7 +43,7 @@ def run(options: Options) -> int:
             print(error if error.startswith(f"{model} ") else f"{model}: {error}", file=sys.stderr, flush=True)
     status = 1 if failures else 0
     if options.json:
-        print(json.dumps({"translated": plain(summaries), "failed": failures, "status": status}, indent=2))
+        print_json({"translated": summaries, "failed": failures, "status": status})
     elif len(models) > 1 and not options.quiet:
         from qdq_translator.output.report.terminal_summary import print_many
 
@@ -72,7 +69,7 @@ def _check(options: Options) -> None:
         raise UsageError(
             f"--fail_under_int8_macs {options.fail_under_int8_macs:g} is out of range.", "It must be between 0 and 100."
         )
-    resolve(options, Diagnostics())
+    resolve(options)
 
 
 def _models(options: Options) -> List[str]:
@@ -149,7 +146,7 @@ def _cut(translation: Any, files: TranslationFiles, wanted: bool) -> Tuple[Optio
         except UserError as error:
             return None, f"The tail was not cut off: {error}"
         if split is not None:
-            return read(CutParts, split), ""
+            return split, ""
     return None, f"{files.parts} is left from an earlier translation." if files.parts.is_dir() else ""
 
 
@@ -179,7 +176,7 @@ def _print_summary(summary: Summary, options: Options, alone: bool) -> None:
 
     print_short(summary, options.verbose)
     if alone:
-        inputs: Optional[List[Dict[str, Any]]] = None if summary.dynamic_inputs else []  # whose shapes are of interest
         files = TranslationFiles.locate(summary.files["model"])
         falls_back = bool(summary.dla and summary.dla.gpu_operators)
-        print_next(files, summary.source, "translate", inputs=inputs, parts=summary.split, falls_back=falls_back)
+        static = not summary.dynamic_inputs
+        print_next(files, summary.source, "translate", parts=summary.split, static=static, falls_back=falls_back)

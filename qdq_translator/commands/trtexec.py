@@ -63,7 +63,7 @@ def explicit_request(options: EngineOptions) -> Tuple[BuildRequest, Version]:
 
     model = Path(options.translation)
     report = read_report(model)
-    made = report.get("target")
+    made = report.target if report else None
     if made is not None and options.target not in (None, made):
         raise UserError(
             f"{model} was written for {made}, not for {options.target}.",
@@ -72,8 +72,8 @@ def explicit_request(options: EngineOptions) -> Tuple[BuildRequest, Version]:
     request, _ = build_request(options, target=made or "gpu")
     flags = dict.fromkeys(flag.lower() for flag in options.parser_flags)
     if report and request.on_dla:
-        flags.update(dict.fromkeys(report.get("parser_flags", ["adjust_for_dla"])))
-    platform = options.platform or report.get("platform") or "tensorrt-11.4.1"
+        flags.update(dict.fromkeys(report.parser_flags))
+    platform = options.platform or (report and report.platform) or "tensorrt-11.4.1"
     mode = "typed" if model.name.endswith(EXPLICIT_SUFFIX) else "explicit"
     return dataclasses.replace(request, mode=mode, parser_flags=tuple(flags)), find_platform(
         platform, explicit=True
@@ -83,17 +83,12 @@ def explicit_request(options: EngineOptions) -> Tuple[BuildRequest, Version]:
 def _fallbacks(files: TranslationFiles) -> List[str]:
     """A word about layers that the plan sends to the GPU."""
     try:
-        rows = [row for row in files.read_report()["dla"]["layers"] if row["verdict"] == "gpu"]
-    except (UserError, KeyError, TypeError):
+        (dla,) = files.report_parts("dla")
+    except UserError:
         return []
-    if not rows:
-        return []
-    return [
-        (
-            f"The plan sends {rows[0]['op']} '{rows[0]['name']}'{others(rows)} to the GPU, and without "
-            "--allow_gpu_fallback the build fails."
-        )
-    ]
+    rows = [row for row in dla.layers if row.verdict == "gpu"] if dla else []
+    where = "to the GPU, and without --allow_gpu_fallback the build fails."
+    return [f"The plan sends {rows[0].op} '{rows[0].name}'{others(rows)} {where}"] if rows else []
 
 
 def run(options: Options) -> int:

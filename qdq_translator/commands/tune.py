@@ -1,16 +1,13 @@
 """`qdq-translator tune`: options, calibration and FP16 layers for the least estimated time in an accuracy budget."""
 
-import json
 import sys
 from pathlib import Path
 
-from qdq_translator.commands.located import print_next
+from qdq_translator.commands.located import print_json, print_next
 from qdq_translator.core.command_options import TuneOptions as Options
-from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.disk import alone, check_place, refuse_overwriting
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles, model_name
-from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.options import check_count, check_needs_dla
 from qdq_translator.core.progress import Progress, progress_bar
 from qdq_translator.output.report.tuning import print_outcome
@@ -26,7 +23,7 @@ def run(options: Options) -> int:
     if outcome.note:
         print(f"qdq-translator tune: {outcome.note}", file=sys.stderr)
     if options.json:
-        print(json.dumps(plain(outcome.results), indent=2))
+        print_json(outcome.results)
     else:
         print_outcome(outcome.results, str(places(options)[1]))
         files = TranslationFiles(Path(options.output_dir), model_name(options.model))
@@ -72,4 +69,4 @@ def _check(options: Options) -> None:
     check_count("--samples", options.samples)
     if options.evaluations < 1:
         raise UsageError(f"--evaluations {options.evaluations} is out of range.", "Give 1 or more.")
-    resolve(options, Diagnostics())
+    resolve(options)

@@ -1,17 +1,15 @@
 """`qdq-translator verify`: the explicit model and the simulated implicit engine side by side."""
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
 from typing import Any, Dict
 
-from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES, print_next
+from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES, print_json, print_next
 from qdq_translator.core.command_options import VerifyOptions as Options
 from qdq_translator.core.disk import check_place, refuse_overwriting, write_file, write_json
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.options import check_count, check_positive
 from qdq_translator.core.progress import progress_bar
 from qdq_translator.simulate.evaluation import evaluation
@@ -39,13 +37,12 @@ def run(options: Options) -> int:
         options.workers, options.scheduler, options.provider
     ) as where:
         found = verified(options, progress, where)
-    results = plain(found)
     if options.save:
-        write_json(Path(options.save), results)
+        write_json(Path(options.save), found)
     if options.save_layers and found.sensitivity is not None:
         write_file(Path(options.save_layers), "".join(f"{n}\n" for n in found.sensitivity.layers).encode())
     if options.json:
-        print(json.dumps(results, indent=2))
+        print_json(found)
     else:
         print_results(found, options.all or options.verbose)
         print_next(TranslationFiles.locate(options.translation, options.model, only_one=True), options.model, "verify")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Iterable, Iterator, Sequence
 
 from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.formats.rows import plain
 
 try:
     import fcntl
@@ -113,8 +114,8 @@ def write_file(path: Path, data: bytes, mode: int = 0o666) -> None:
 
 
 def write_json(path: Path, values: Any) -> None:
-    """The same for values of JSON types."""
-    write_file(path, (json.dumps(values, indent=2) + "\n").encode())
+    """The same for rows and values of JSON types."""
+    write_file(path, (json.dumps(plain(values), indent=2) + "\n").encode())
 
 
 def check_place(path: Path) -> None:

@@ -8,6 +8,7 @@ import re
 from types import MappingProxyType
 from typing import Any, Iterable, NoReturn, Sequence, get_origin
 
+from qdq_translator._version import __version__
 from qdq_translator.core.errors import UsageError
 
 GROUPS = ("Essential", "Target", "Quantizers", "Inference", "Calibration", "Output", "Automation")
@@ -43,7 +44,7 @@ def not_a_choice(flag: str, value: str, choices: Iterable[str]) -> UsageError:
     return UsageError(f"{flag}: '{value}' is none of {', '.join(known)}.", did_you_mean(value, known))
 
 
-def make_parser(options: Any, prog: str, version: str) -> argparse.ArgumentParser:
+def make_parser(options: Any, prog: str) -> argparse.ArgumentParser:
     """The parser of one command. Its `parse_args` returns an instance of the dataclass `options`.
 
     Raises UsageError instead of argparse's exit.
@@ -66,7 +67,7 @@ def make_parser(options: Any, prog: str, version: str) -> argparse.ArgumentParse
     parser: argparse.ArgumentParser = Parser(
         options, prog=prog, description=" ".join((options.__doc__ or "").split()), allow_abbrev=False
     )
-    parser.add_argument("--version", "-V", action="version", version=f"qdq-translator {version}")
+    parser.add_argument("--version", "-V", action="version", version=f"qdq-translator {__version__}")
     _group(parser, {field.name: field.metadata.get("group", "") for field in dataclasses.fields(options)})
     parser.usage = _usage(parser)
     return parser

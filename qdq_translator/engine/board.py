@@ -113,26 +113,26 @@ def fit_board(files: TranslationFiles, profile: str, power_mode: Optional[str], 
     Raises UserError if the profile names layers that the translation lacks, or if none of it runs on a DLA.
     """
     times = read_profile(profile)
-    report = files.read_report()
-    if not report.get("dla"):
+    report = files.report_rows()
+    if report.dla is None:
         raise UserError(
             f"{files.name} was translated for a GPU: there is no cost model to fit.",
             "Translate it with --target orin-dla.",
         )
-    options = report["options"]
+    options = report.options
     clock = choose_clock(
         power_mode or options.get("power_mode"), dla_clock or options.get("dla_clock"), options.get("platform") or ""
     )
     graph = Graph.from_model(load_model(files.model)[0])
     places = {node.name: index for index, node in enumerate(graph.nodes)}
-    if list(places) != [row["name"] for row in report["plan"]]:
+    if list(places) != [row.name for row in report.plan]:
         raise UserError(
             f"{files.model.name} and {files.report.name} are not of one translation.", "Translate the model again."
         )
-    verdicts = report["dla"]["layers"]
+    verdicts = report.dla.layers
     types = TensorTypes(graph, Remembered.of_options(options).shapes)
-    layers = fused_layers(graph, types, [row["verdict"] for row in verdicts])
-    chosen = _match(times, places, [row["subgraph"] for row in verdicts], layers, profile, files.name)
+    layers = fused_layers(graph, types, [row.verdict for row in verdicts])
+    chosen = _match(times, places, [row.subgraph for row in verdicts], layers, profile, files.name)
     if not chosen:
         raise UserError(
             f"No layer of {profile} runs on the DLA with known shapes.", "Translate with --shapes for dynamic inputs."

@@ -19,7 +19,6 @@ import dataclasses
 from pathlib import Path
 from typing import Iterable, Mapping, Optional
 
-from qdq_translator._version import __version__
 from qdq_translator.core.formats import report_rows
 from qdq_translator.core.formats.calibration_cache import scale_to_hex
 from qdq_translator.core.formats.engine_rows import Unfused
@@ -65,7 +64,7 @@ def read_explicit(path: Path) -> Explicit:
 
     report = report_rows.Report(
         schema_version=3,
-        generator=f"qdq-translator {__version__}",
+        generator=report_rows.GENERATOR,
         model=path.stem,
         source=report_rows.Source(source.file, source.sha256),
         assumption="",

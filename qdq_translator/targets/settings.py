@@ -74,13 +74,14 @@ class Settings:
 
 def resolve(
     options: TranslateOptions,
-    diagnostics: Diagnostics,
+    diagnostics: Optional[Diagnostics] = None,
     assume_scales: bool = False,
     explicit: bool = False,
     given: Optional[Mapping[str, float]] = None,
 ) -> Settings:
     """explicit: for a network with Q/DQ, of TensorRT 10 and later. Raises UsageError for impossible options, UserError
-    for TensorRT 11 and later if `explicit` is not set."""
+    for TensorRT 11 and later if `explicit` is not set. diagnostics: that notes are added to."""
+    diagnostics = Diagnostics() if diagnostics is None else diagnostics
     _check(options, explicit)
     calibration = _calibration(options)
     hardware = explicit_hardware(options) if explicit else resolve_hardware(options, diagnostics)

@@ -38,17 +38,14 @@ _MOST_NOISE = 1e30
 
 @dataclasses.dataclass
 class BoardResults:
-    """info: lines of board_info.txt. log: of the build. layer_info, profile: files, None if the board wrote none."""
+    """info: lines of board_info.txt, keys of `engine_rows.Board`. log: of the build. layer_info, profile: files, None
+    if the board wrote none."""
 
     info: dict[str, str]
     log: BuildLog
     layer_info: Optional[Path]
     profile: Optional[Path]
     outputs: Optional[dict[str, np.ndarray]]
-
-    @property
-    def failed(self) -> bool:
-        return self.info["status"] != "0"
 
 
 def read_results(path: Path, files: TranslationFiles, folder: Path) -> BoardResults:
@@ -165,6 +162,8 @@ def _distance(board: Mapping[str, np.ndarray], simulated: Mapping[str, np.ndarra
 def device_answers(model: onnx.ModelProto, layers: Sequence[BuiltLayer]) -> list[Answer]:
     """The questions of `DEVICE_QUESTIONS` that the engine answers: all layers of the operator are on one device, in an
     engine for a DLA. layers: rows of `inspector.engine_truth`."""
+    if not any(row.device == "DLA" for row in layers):
+        return []
     types = {tensor.name: TensorProto.DataType.Name(tensor.data_type) for tensor in model.graph.initializer}
     indices = {node.name: types.get(node.input[1], "") for node in model.graph.node if len(node.input) > 1}
     found = []
@@ -172,7 +171,7 @@ def device_answers(model: onnx.ModelProto, layers: Sequence[BuiltLayer]) -> list
         asked = (row for row in layers if row.op == question.op)
         rows = [row for row in asked if question.indices in ("", indices.get(row.name, ""))]
         devices = {row.device for row in rows}
-        if len(devices) == 1 and any(row.device == "DLA" for row in layers) and devices <= {"DLA", "GPU"}:
+        if devices in ({"DLA"}, {"GPU"}):
             (device,) = devices
             sentence = question.on_dla if device == "DLA" else question.on_gpu
             held = "planned" if device == question.planned else "other"

@@ -18,7 +18,10 @@ from qdq_translator._version import __version__
 from qdq_translator.core.command_options import DeployOptions, VerifyOptions
 from qdq_translator.core.disk import alone, file_digest, write_file, write_json
 from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.formats import report_rows
 from qdq_translator.core.formats.files import TranslationFiles, model_name, plain_name
+from qdq_translator.core.formats.rows import read_some
+from qdq_translator.core.formats.verify_rows import Judged, Verification
 from qdq_translator.core.options import TranslateOptions, effective
 from qdq_translator.ir.io import load_model
 from qdq_translator.output import consumers
@@ -40,13 +43,15 @@ _QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "QLinear", "Quant", "ConvInt
 
 @dataclasses.dataclass
 class Deployed:
-    """files: consumer -> the commands on the board. refused: consumer -> why. redone: steps that were not reused."""
+    """verdict, failed: of the comparison; None and () without one. commands: consumer -> those on the board. refused:
+    consumer -> why. redone: steps that were not reused."""
 
     folder: Path
     name: str
     files: TranslationFiles
-    report: Mapping[str, Any]
-    verification: Optional[Mapping[str, Any]]
+    report: report_rows.Report
+    verdict: Optional[Judged]
+    failed: Sequence[str]
     commands: dict[str, list[str]]
     refused: dict[str, str]
     redone: list[str]
@@ -77,11 +82,12 @@ def deploy(asked: DeployOptions, say: Callable[[str], None] = lambda text: None)
         if needs_own and is_float:
             kept = dataclasses.replace(options, keep_model=True)
             steps.run("own", kept, lambda: translate(asked.model, kept, name).save(own.folder))
-        verification = None
+        verdict, failed = None, ()
         if "verify" not in asked.skip:
             place = work / f"{name}_verification.json"
             steps.run("verify", options, lambda: write_json(place, _verified(asked, files, options.shapes)))
             verification = json.loads(place.read_text(encoding="utf-8"))
+            verdict, failed = read_some(Verification, verification, ("verdict", "failed"))
         bundle = _bundle(asked, platform, target, options, files)
         one = own if needs_own and is_float else None
         found = {key: _consumed(key, consumer, bundle, one, asked.keep_model) for key, consumer in chosen.items()}
@@ -91,7 +97,7 @@ def deploy(asked: DeployOptions, say: Callable[[str], None] = lambda text: None)
             each = "; ".join(f"{key} cannot have this network: {why}" for key, why in refused.items())
             raise UserError(f"{each}.", "Choose another with --for.")
         new = TranslationFiles(output, name)
-        made = Deployed(output, name, new, files.read_report(), verification, commands, refused, steps.redone)
+        made = Deployed(output, name, new, files.report_rows(), verdict, failed, commands, refused, steps.redone)
         write_file(work / "README.md", _page(made, chosen, bundle).encode())
         steps.write_manifest()
         _replace(work, output)
@@ -206,8 +212,8 @@ def _is_quantized(model: str) -> bool:
 def _bundle(
     asked: DeployOptions, platform: Platform, target: str, options: TranslateOptions, files: TranslationFiles
 ) -> Bundle:
-    report = files.read_report()
-    fallbacks = [row["name"] for row in report["dla"]["layers"] if row["verdict"] == "gpu"] if report["dla"] else []
+    report = files.report_rows()
+    fallbacks = [row.name for row in report.dla.layers if row.verdict == "gpu"] if report.dla else []
     bundle = Bundle(
         files.name,
         files.folder,
@@ -217,38 +223,36 @@ def _bundle(
         files,
         None,
         frozenset(fallbacks),
-        _ends(report["inputs"], options),
-        _ends(report["outputs"], options),
+        _ends(report.inputs, options),
+        _ends(report.outputs, options),
         tuple(options.image_mean),
         tuple(options.image_std),
-        board_inputs(files.name, [row["name"] for row in report["inputs"]]),
+        board_inputs(files.name, [row.name for row in report.inputs]),
     )
     part = None if target == "gpu" else files if not fallbacks else _dla_part(files)
     if part is None:
         return bundle
-    rows = part.read_report("inputs", "outputs")
-    loadable = dataclasses.replace(
-        bundle, files=part, inputs=_ends(rows["inputs"], options), outputs=_ends(rows["outputs"], options)
-    )
+    inputs, outputs = (_ends(rows, options) for rows in part.report_parts("inputs", "outputs"))
+    loadable = dataclasses.replace(bundle, files=part, inputs=inputs, outputs=outputs)
     return dataclasses.replace(bundle, loadable=loadable)
 
 
 def _dla_part(files: TranslationFiles) -> Optional[TranslationFiles]:
     """The part that the DLA runs without the GPU, if one was cut off."""
-    for manifest in files.parts.glob("*_split.json") if files.parts.is_dir() else ():
-        for row in json.loads(manifest.read_text(encoding="utf-8"))["parts"]:
-            if row["role"] == "dla" and not row.get("gpu_layers"):
-                return TranslationFiles.locate(files.parts / row["file"])
+    cut = files.manifest()
+    for row in cut.parts if cut else ():
+        if row.role == "dla" and not row.gpu_layers:
+            return TranslationFiles.locate(files.parts / row.file)
     return None
 
 
-def _ends(rows: Sequence[Mapping[str, Any]], options: TranslateOptions) -> tuple[End, ...]:
+def _ends(rows: Sequence[report_rows.End], options: TranslateOptions) -> tuple[End, ...]:
     """Sizes as requested; otherwise only the batch is open and is 1."""
     return tuple(
         End(
-            row["name"],
-            tuple(options.sizes.get(row["name"]) or (d if isinstance(d, int) else 1 for d in row["shape"] or ())),
-            row["scale"],
+            row.name,
+            tuple(options.sizes.get(row.name) or (d if isinstance(d, int) else 1 for d in row.shape or ())),
+            row.scale,
         )
         for row in rows
     )

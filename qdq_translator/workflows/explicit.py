@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,20 @@ from typing import Any, Mapping, Optional, Sequence, Union
 import onnx
 from onnx import TensorProto
 
-from qdq_translator._version import __version__
 from qdq_translator.core.command_options import ExplicitOptions
 from qdq_translator.core.disk import appear_together
 from qdq_translator.core.errors import ModelError, UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX
-from qdq_translator.core.formats.rows import plain
+from qdq_translator.core.formats.report_rows import (
+    GENERATOR,
+    ExplicitLayers,
+    ExplicitReport,
+    ExplicitTarget,
+    FloatLayer,
+    OpsetChange,
+    Source,
+)
+from qdq_translator.core.formats.rows import plain, read
 from qdq_translator.core.formats.schemas import EXPLICIT_REPORT, read_json
 from qdq_translator.core.options import TranslateOptions
 from qdq_translator.core.progress import Progress, silent
@@ -59,7 +66,7 @@ class Explicit(Shown):
     name: str
     graph: Graph
     translated: Translated
-    report: dict[str, Any]
+    report: ExplicitReport
 
     @property
     def model(self) -> onnx.ModelProto:
@@ -67,19 +74,17 @@ class Explicit(Shown):
         return self.graph.to_model()
 
     def to_dict(self) -> dict[str, Any]:
-        """A copy of the report."""
-        return copy.deepcopy(self.report)
+        """The report with JSON types."""
+        return dict(plain(self.report))
 
     def lines(self) -> list[str]:
         """Figures on the network written."""
         r = self.report
-        pairs = f"{counted(len(r['pairs']), 'Q/DQ pair')}, {counted(len(r['weights']), 'INT8 weight')}"
-        layers = f"{counted(r['layers']['int8'], 'layer')} in INT8, {counted(len(r['stays_float']), 'layer')} above"
         return [
-            f"Explicit: {self.name}, for {r['target']} ({r['platform']})",
-            f"{r['form']}, opset {r['opset']['to']}",
-            pairs,
-            layers,
+            f"Explicit: {self.name}, for {r.target} ({r.platform})",
+            f"{r.form}, opset {r.opset.after}",
+            f"{counted(len(r.pairs), 'Q/DQ pair')}, {counted(len(r.weights), 'INT8 weight')}",
+            f"{counted(r.layers.int8, 'layer')} in INT8, {counted(len(r.stays_float), 'layer')} above",
         ]
 
     def save(self, folder: Union[str, Path], file: str = "") -> Path:
@@ -88,15 +93,17 @@ class Explicit(Shown):
         with appear_together(path.parent) as scratch:
             external = self.translated.source.external_data
             write_graph(self.graph, scratch / path.name, f"{path.name}.data", external)
-            text = json.dumps(self.report, indent=2, ensure_ascii=False)
+            text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
             (scratch / f"{path.stem}_report.json").write_text(f"{text}\n", encoding="utf-8", errors="surrogateescape")
         return path
 
 
-def read_report(model: Path) -> dict[str, Any]:
-    """The report next to an explicit network; {} if there is none. Raises UserError if it cannot be read."""
+def read_report(model: Path) -> Optional[ExplicitTarget]:
+    """The report next to an explicit network; None if there is none. Raises UserError if it cannot be read."""
     path = model.with_name(f"{model.stem}_report.json")
-    return dict(read_json(path, EXPLICIT_REPORT, "Write the network again.")) if path.is_file() else {}
+    if not path.is_file():
+        return None
+    return read(ExplicitTarget, read_json(path, EXPLICIT_REPORT, "Write the network again."))
 
 
 def explicit(
@@ -112,15 +119,8 @@ def explicit(
     scale, for a float model (a calibration cache). Raises UserError."""
     options, how = options or TranslateOptions(), how or ExplicitOptions()
     translated = translate(model, options, name, progress, where=where, try_more=False, explicit=True, given=scales)
+    _refuse_foreign(translated.graph)
     for_dla = bool(translated.hardware.generation)
-    foreign = next((node for node in translated.graph.nodes if not node.is_standard), None)
-    if foreign is not None:
-        raise ModelError(
-            f"{foreign.op_type} {foreign.label} of domain '{foreign.domain}' is not an ONNX operator, so "
-            "the types of its "
-            "tensors are unknown.",
-            "Cut it off ('qdq-translator split -i'), and add it again with a TensorRT plugin.",
-        )
     notes: list[str] = []
     placed, form = _written(translated, how, notes)
     graph = placed.graph
@@ -131,21 +131,37 @@ def explicit(
             raise _incomplete(bare)
         _fix_shapes(graph, translated)
     _set_io_types(graph, how.io_types)
-    single: dict[str, str] = {}
-    casts = 0
-    if form.half:
-        single = beyond_float16(graph, translated.tensor_scales)
-        bad = [row.name for row in on_dla if row.name in single]
-        if bad:
-            raise UserError(
-                f"'{bad[0]}' cannot compute in FP16; the DLA has only INT8 and FP16: {single[bad[0]]}{others(bad)}.",
-                "Scale the network's values down, or cut the layer off with 'split'.",
-            )
-        typing = Typing(graph, form, frozenset(single))
-        typing.run()
-        casts = len(typing.casts)
+    single, casts = _halved(graph, form, translated.tensor_scales, on_dla) if form.half else ({}, 0)
     report = _report(translated, placed, form, how, single, casts, notes)
     return Explicit(translated.name, graph, translated, report)
+
+
+def _refuse_foreign(graph: Graph) -> None:
+    """Raises ModelError for an operator that is not ONNX's: strong typing needs the types of all tensors."""
+    foreign = next((node for node in graph.nodes if not node.is_standard), None)
+    if foreign is not None:
+        raise ModelError(
+            f"{foreign.op_type} {foreign.label} of domain '{foreign.domain}' is not an ONNX operator, so the types of "
+            "its tensors are unknown.",
+            "Cut it off ('qdq-translator split -i'), and add it again with a TensorRT plugin.",
+        )
+
+
+def _halved(
+    graph: Graph, form: Form, scales: Mapping[str, float], on_dla: Sequence[LayerPlan]
+) -> tuple[dict[str, str], int]:
+    """Types the graph in float16. Returns the nodes that stay float32, with the reason, and the number of Casts. Raises
+    UserError if one of these runs on the DLA."""
+    single = beyond_float16(graph, scales)
+    bad = [row.name for row in on_dla if row.name in single]
+    if bad:
+        raise UserError(
+            f"'{bad[0]}' cannot compute in FP16; the DLA has only INT8 and FP16: {single[bad[0]]}{others(bad)}.",
+            "Scale the network's values down, or cut the layer off with 'split'.",
+        )
+    typing = Typing(graph, form, frozenset(single))
+    typing.run()
+    return single, len(typing.casts)
 
 
 def _fix_shapes(graph: Graph, translated: Translated) -> None:
@@ -262,40 +278,33 @@ def _report(
     placed: Placed,
     form: Form,
     how: ExplicitOptions,
-    single: Mapping[str, str],
+    single: dict[str, str],
     casts: int,
     notes: Sequence[str],
-) -> dict[str, Any]:
-    hardware = translated.hardware
-    plan = translated.plan
+) -> ExplicitReport:
+    hardware, plan = translated.hardware, translated.plan
     planned = [row.name for row in plan if row.precision == INT8]
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "kind": "qdq-translator explicit network",
-        "generator": f"qdq-translator {__version__}",
-        "source": {"file": translated.source.file, "sha256": translated.source.sha256},
-        "target": hardware.target,
-        "platform": hardware.platform.name if hardware.platform else "",
-        "form": form.name,
-        "opset": {"from": translated.graph.opset(), "to": placed.graph.opset()},
-        "io_types": how.io_types,
-        "parser_flags": [*[_ADJUST] * bool(hardware.generation), *[_UINT8] * bool(placed.zero_points)],
-        "pairs": placed.pairs,
-        "zero_points": placed.zero_points,
-        "weights": placed.weights,
-        "without_pair": placed.fused,
-        "layers": {
-            "int8": len(placed.int8),
-            "planned_int8": len(planned),
-            "not_int8_though_planned": [name for name in planned if name not in placed.int8],
-        },
-        "stays_float": [
-            {"layer": row.name, "op": row.op, "why": row.reason, "cure": row.cure}
-            for row in plan
-            if row.precision == HIGHER and row.name not in placed.int8
-        ],
-        "float32": dict(single) if form.half else {},
-        "casts": casts,
-        "notes": list(notes),
-        "diagnostics": plain([*translated.diagnostics]),
-    }
+    higher = [row for row in plan if row.precision == HIGHER and row.name not in placed.int8]
+    lost = tuple(name for name in planned if name not in placed.int8)
+    return ExplicitReport(
+        schema_version=SCHEMA_VERSION,
+        kind="qdq-translator explicit network",
+        generator=GENERATOR,
+        source=Source(translated.source.file, translated.source.sha256),
+        target=hardware.target,
+        platform=hardware.platform.name if hardware.platform else "",
+        form=form.name,
+        opset=OpsetChange(translated.graph.opset(), placed.graph.opset()),
+        io_types=how.io_types,
+        parser_flags=(*[_ADJUST] * bool(hardware.generation), *[_UINT8] * bool(placed.zero_points)),
+        pairs=placed.pairs,
+        zero_points=placed.zero_points,
+        weights=placed.weights,
+        without_pair=placed.fused,
+        layers=ExplicitLayers(len(placed.int8), len(planned), lost),
+        stays_float=tuple(FloatLayer(row.name, row.op, row.reason, row.cure) for row in higher),
+        float32=single,
+        casts=casts,
+        notes=tuple(notes),
+        diagnostics=tuple(translated.diagnostics),
+    )

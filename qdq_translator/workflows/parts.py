@@ -11,14 +11,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from pathlib import Path
-from typing import Any, Callable, Container, Dict, Iterable, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Container, Iterable, Mapping, Optional, Sequence, Tuple
 
 import onnx
 
-from qdq_translator._version import __version__
 from qdq_translator.core.disk import appear_together, file_digest, write_file, write_json
 from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.core.formats.files import SPLIT_SUFFIX, TranslationFiles, model_name
+from qdq_translator.core.formats.rows import plain, read
 from qdq_translator.core.options import TranslateOptions, options_of
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.io import Source, open_graph, write_graph
@@ -53,7 +54,7 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Planned:
+class Planned:
     """The network that a report is about. applied: rewrites that made it of the network to be cut."""
 
     graph: Graph
@@ -78,30 +79,22 @@ class _Planned:
         return list(found)
 
 
-def choose(graph: Graph, report: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def choose(graph: Graph, report: rows.Report) -> tuple[list[str], list[str]]:
     """(tensors at which the DLA's part begins, tensors at which it ends). Raises UserError if no layer runs there."""
-    if report["dla"] is None:
+    if report.dla is None:
         raise UserError(
             "This translation is for a GPU, so it has no DLA part to cut out.",
             "Translate it with --target orin-dla or --preset dla, or name tensors with --begin and --end.",
         )
-    milliseconds = {row["name"]: (row["cost"] or {}).get("milliseconds") or 0.0 for row in report["plan"]}
-    subgraph = _subgraphs(report)
+    milliseconds = {row.name: (row.cost and row.cost.milliseconds) or 0.0 for row in report.plan}
+    subgraph = _subgraphs(report.dla)
     inside: dict[int, list[Node]] = {}
     for node in graph.nodes:
         if node.name in subgraph:
             inside.setdefault(subgraph[node.name], []).append(node)
     found = []
     for nodes in inside.values():
-        own = {id(node) for node in nodes}
-        reads = [n for node in nodes for n in node.reads() if n in graph.producer and id(graph.producer[n]) not in own]
-        makes = [
-            n
-            for node in nodes
-            for n in node.outputs
-            if n in graph.outputs or any(id(reader) not in own for reader in graph.consumers(n))
-        ]
-        begin, end = list(dict.fromkeys(reads)), list(dict.fromkeys(makes))
+        begin, end = _read_from_outside(graph, nodes), _read_outside(graph, nodes)
         time = sum(milliseconds.get(node.name, 0.0) for node in nodes)
         found.append(((time, len(nodes), -len(begin) - len(end)), (begin, end)))
     if not found:
@@ -109,9 +102,27 @@ def choose(graph: Graph, report: Mapping[str, Any]) -> tuple[list[str], list[str
     return max(found, key=lambda row: row[0])[1]
 
 
-def _subgraphs(report: Mapping[str, Any]) -> dict[str, int]:
+def _subgraphs(dla: rows.Dla) -> dict[str, int]:
     """Layer of the DLA -> its subgraph."""
-    return {row["name"]: row["subgraph"] for row in report["dla"]["layers"] if row["subgraph"] >= 0}
+    return {row.name: row.subgraph for row in dla.layers if row.subgraph >= 0}
+
+
+def _read_from_outside(graph: Graph, nodes: Sequence[Node]) -> list[str]:
+    """Tensors of other nodes that these read."""
+    own = {id(node) for node in nodes}
+    reads = dict.fromkeys(name for node in nodes for name in node.reads())
+    return [name for name in reads if name in graph.producer and id(graph.producer[name]) not in own]
+
+
+def _read_outside(graph: Graph, nodes: Sequence[Node]) -> list[str]:
+    """Outputs of these nodes that are graph outputs or that other nodes read."""
+    own = {id(node) for node in nodes}
+    return [
+        name
+        for node in nodes
+        for name in node.outputs
+        if name in graph.outputs or any(id(reader) not in own for reader in graph.consumers(name))
+    ]
 
 
 def cut(graph: Graph, types: TensorTypes, begin: Sequence[str], end: Sequence[str]) -> list[Part]:
@@ -133,51 +144,45 @@ def cut(graph: Graph, types: TensorTypes, begin: Sequence[str], end: Sequence[st
             nodes[role].append(node)
     if not nodes["dla"]:
         raise UserError("There is no node between the tensors at which the DLA part begins and ends.", _AGAIN)
-    read_in: dict[str, set[str]] = {}
-    for role in ROLES:
-        for node in nodes[role]:
-            for name in node.reads():
-                read_in.setdefault(name, set()).add(role)
-    return [_part(graph, types, role, nodes[role], constant, read_in, [*begin, *end]) for role in ROLES if nodes[role]]
+    return [_part(graph, types, role, nodes[role], constant, [*begin, *end]) for role in ROLES if nodes[role]]
 
 
-def tail(graph: Graph, planned: _Planned, report: Mapping[str, Any]) -> list[str]:
+def tail(graph: Graph, planned: Planned, report: rows.Report) -> list[str]:
     """The layers that no DLA subgraph with at least 1% of the multiply-accumulates waits for: a decode tail, which a
     quantizer should leave alone."""
-    if report["dla"] is None:
+    if report.dla is None:
         return []
-    subgraph = _subgraphs(report)
-    macs = dict.fromkeys(subgraph.values(), 0)
-    for row in report["plan"]:
-        if row["name"] in subgraph:
-            macs[subgraph[row["name"]]] += row["macs"] or 0
-    large = {number for number, count in macs.items() if count >= _LARGE * sum(macs.values())}
-    there = {name for name, number in subgraph.items() if number in large}
+    there = _in_large_subgraphs(report.dla, report.plan)
     made = [name for node in planned.graph.nodes if node.name in there for name in node.outputs if name]
     own = planned.own(graph, made, True, {node.name for node in graph.nodes})
     needed = _needed(graph, own) | _constant(graph)
     return [node.name or f"node_of_{node.outputs[0]}" for node in graph.nodes if id(node) not in needed]
 
 
-def tail_begins(graph: Graph, report: Mapping[str, Any]) -> list[str]:
+def _in_large_subgraphs(dla: rows.Dla, plan: Sequence[rows.LayerPlan]) -> set[str]:
+    """The layers of all DLA subgraphs with at least 1% of the DLA's multiply-accumulates."""
+    subgraph = _subgraphs(dla)
+    macs = dict.fromkeys(subgraph.values(), 0)
+    for row in plan:
+        if row.name in subgraph:
+            macs[subgraph[row.name]] += row.macs or 0
+    least = _LARGE * sum(macs.values())
+    return {name for name, number in subgraph.items() if macs[number] >= least}
+
+
+def tail_begins(graph: Graph, report: rows.Report) -> list[str]:
     """Tensors after which a tail is worth cutting off. [] if none of its layers computes on the GPU (the last Reshape
     of a classifier does not count, nor does one of each output), or if as many GPU layers are before it: the DLA's part
     would need the GPU as before.
     """
-    behind = set(tail(graph, _Planned(graph), report))
-    gpu = [row for row in report["dla"]["layers"] if row["verdict"] == "gpu"] if behind else []
-    inside = [row for row in gpu if row["name"] in behind]
-    moves = all(row["op"] in (*REARRANGES, *PARTS) for row in inside)
+    behind = set(tail(graph, Planned(graph), report))
+    gpu = [row for row in report.dla.layers if row.verdict == "gpu"] if report.dla and behind else []
+    inside = [row for row in gpu if row.name in behind]
+    moves = all(row.op in (*REARRANGES, *PARTS) for row in inside)
     if 2 * len(inside) <= len(gpu) or (moves and len(inside) <= len(graph.outputs)):
         return []
     constant = _constant(graph)
-    return [
-        name
-        for node in graph.nodes
-        if node.name not in behind and id(node) not in constant
-        for name in node.outputs
-        if name in graph.outputs or any(reader.name in behind for reader in graph.consumers(name))
-    ]
+    return _read_outside(graph, [n for n in graph.nodes if n.name not in behind and id(n) not in constant])
 
 
 def _needed(graph: Graph, tensors: Iterable[str]) -> set[int]:
@@ -206,24 +211,14 @@ def _constant(graph: Graph) -> set[int]:
 
 
 def _part(
-    graph: Graph,
-    types: TensorTypes,
-    role: str,
-    nodes: list[Node],
-    constant: set[int],
-    read_in: Mapping[str, set[str]],
-    borders: Sequence[str],
+    graph: Graph, types: TensorTypes, role: str, nodes: list[Node], constant: set[int], borders: Sequence[str]
 ) -> Part:
     reads = dict.fromkeys(name for node in nodes for name in node.reads())
     copied = _needed(graph, reads) & constant
     everything = [node for node in graph.nodes if id(node) in copied] + nodes
     made = {name for node in everything for name in node.outputs}
-    outputs = [
-        name
-        for node in nodes
-        for name in node.outputs
-        if name and (name in graph.outputs or name in borders or read_in.get(name, {role}) - {role})
-    ]
+    left = {*_read_outside(graph, nodes), *borders}
+    outputs = [name for node in nodes for name in node.outputs if name in left]
     inputs = [name for name in reads if name not in made and name not in graph.initializers]
     ends = ([_value(graph, types, name) for name in names] for names in (inputs, outputs))
     picture = graph.submodel(everything, f"{graph.name or 'graph'}_{role}", *ends)
@@ -270,10 +265,10 @@ class Request:
     samples: int
 
 
-def split_translation(files: TranslationFiles, request: Request, graph: Optional[Graph] = None) -> dict[str, Any]:
+def split_translation(files: TranslationFiles, request: Request, graph: Optional[Graph] = None) -> rows.SplitManifest:
     """Split a translation into several with all files each, and a manifest. graph: of the model in its file, so that
     the file is not read again. Raises UserError if it cannot be cut."""
-    report, config = files.read_report(), files.read_config()
+    report, config = files.report_rows(), files.read_config()
     options = options_of(config.get("options", {}), _KEPT)
     if graph is None:
         graph, source = open_graph(files.model)
@@ -286,92 +281,91 @@ def split_translation(files: TranslationFiles, request: Request, graph: Optional
     }
     listed = set(config["fp16_nodes"])
 
-    def save(part: Part, name: str, folder: Path) -> tuple[str, dict[str, Any]]:
+    def save(part: Part, name: str, folder: Path) -> tuple[str, Optional[Translation]]:
         own = Graph.from_picture(part.graph.picture())
         held = {tensor: scales[tensor] for tensor in own.tensors() if tensor in scales}
         kept = [layer for layer in part.layers if layer in listed]
         made = translate_part(own, held, dataclasses.replace(options, shapes=[], keep_fp16=kept), name, source)
-        return made.save(folder).model.name, _planned(made)
+        return made.save(folder).model.name, made
 
-    return _split(graph, _Planned(graph), report, options, request, files.name, scales, save)
+    return _split(graph, Planned(graph), report, options, request, files.name, scales, save)
 
 
-def cut_tail(translation: Translation, files: TranslationFiles) -> Optional[dict[str, Any]]:
+def cut_tail(translation: Translation, files: TranslationFiles) -> Optional[rows.CutParts]:
     """Write the DLA's part and the tail to `NAME_parts/`, in addition to the whole, and list them in its report.
-    Returns the manifest, with its folder ('folder'); None if there is no tail to cut off.
+    Returns the parts; None if there is no tail to cut off.
 
     files: of `translation`. Raises UserError as `split_translation` does; the whole is kept.
     """
-    ends = tail_begins(translation.graph, translation.report)
+    ends = tail_begins(translation.graph, translation.rows)
     if not ends:
         return None
     manifest = split_translation(files, Request([], ends, files.parts, 2), translation.graph)
+    told = plain(manifest)
     translation.report["parts"] = {
         "folder": files.parts.name,
-        **{key: manifest[key] for key in ("parts", "tail", "tail_macs_share", "proof")},
+        **{key: told[key] for key in ("parts", "tail", "tail_macs_share", "proof")},
     }
     report = {**files.read_report(), "parts": translation.report["parts"]}
     write_file(files.report, format_report(report).encode("utf-8", "surrogateescape"))
-    return {**manifest, "folder": str(files.parts)}
+    return read(rows.CutParts, {**told, "folder": str(files.parts)})
 
 
-def split_model(path: Path, options: TranslateOptions, request: Request) -> dict[str, Any]:
+def split_model(path: Path, options: TranslateOptions, request: Request) -> rows.SplitManifest:
     """Split an ONNX model, float or with Q/DQ, into several untranslated ONNX models, and a manifest.
 
     Planned as in `qdq-translator plan`. Raises UserError if it cannot be cut.
     """
     planned = translate(path, options, assume_scales=True)
-    known = _Planned(planned.graph, planned.rewrites.applied)
+    known = Planned(planned.graph, planned.rewrites.applied)
     graph, source = open_graph(path)
     if not request.begin and not request.end:
-        begin, end = choose(planned.graph, planned.report)
+        begin, end = choose(planned.graph, planned.rows)
         request = dataclasses.replace(request, begin=known.own(graph, begin, False), end=known.own(graph, end, True))
 
-    def save(part: Part, name: str, folder: Path) -> tuple[str, dict[str, Any]]:
+    def save(part: Part, name: str, folder: Path) -> tuple[str, Optional[Translation]]:
         write_graph(part.graph, folder / f"{name}.onnx", f"{name}.onnx.data", source.external_data)
-        return f"{name}.onnx", {}
+        return f"{name}.onnx", None
 
-    report = {**planned.report, "source": {"file": source.file, "sha256": source.sha256}}
+    report = dataclasses.replace(planned.rows, source=rows.Source(source.file, source.sha256))
     del planned
     known.graph.initializers.clear()  # only its layers are needed
     return _split(graph, known, report, options, request, model_name(str(path)), {}, save)
 
 
-_Save = Callable[[Part, str, Path], Tuple[str, Dict[str, Any]]]
-"""Writes a part under a name into a folder; returns the file of its model, and what its row of the manifest says
-further.
-"""
+_Save = Callable[[Part, str, Path], Tuple[str, Optional[Translation]]]
+"""Writes a part under a name into a folder; returns the file of its model, and its translation if it has one."""
 
 
 def _split(
     graph: Graph,
-    planned: _Planned,
-    report: Mapping[str, Any],
+    planned: Planned,
+    report: rows.Report,
     options: TranslateOptions,
     request: Request,
     name: str,
     scales: Mapping[str, TensorScale],
     save: _Save,
-) -> dict[str, Any]:
+) -> rows.SplitManifest:
     sizes = open_sizes(graph, options.sizes)
     types = TensorTypes(graph, sizes)
     ends = (request.begin, request.end) if request.begin or request.end else choose(graph, report)
     parts = cut(graph, types, *ends)
     runs = prove(graph, parts, sizes, request.samples)
     behind = tail(graph, planned, report)
-    macs = {row["name"]: row["macs"] or 0 for row in report["plan"]}
+    macs = {row.name: row.macs or 0 for row in report.plan}
     total = sum(macs.values())
     with appear_together(request.output) as scratch:
-        manifest = {
-            "schema_version": SCHEMA_VERSION,
-            "kind": "qdq-translator split",
-            "generator": f"qdq-translator {__version__}",
-            "source": report["source"],
-            "parts": [_row(part, types, scales, *save(part, f"{name}_{part.role}", scratch)) for part in parts],
-            "tail": behind,
-            "tail_macs_share": sum(macs.get(name, 0) for name in behind) / total if total else None,
-            "proof": {"runs": runs, "equal_bits": True},
-        }
+        manifest = rows.SplitManifest(
+            schema_version=SCHEMA_VERSION,
+            kind="qdq-translator split",
+            generator=rows.GENERATOR,
+            source=report.source,
+            parts=tuple(_row(part, types, scales, *save(part, f"{name}_{part.role}", scratch)) for part in parts),
+            tail=tuple(behind),
+            tail_macs_share=sum(macs.get(name, 0) for name in behind) / total if total else None,
+            proof=rows.Proof(runs, True),
+        )
         write_json(scratch / f"{name}{SPLIT_SUFFIX}", manifest)
     return manifest
 
@@ -391,33 +385,22 @@ def _behind_pair(graph: Graph, tensor: str) -> str:
 
 
 def _row(
-    part: Part, types: TensorTypes, scales: Mapping[str, TensorScale], file: str, more: Mapping[str, Any]
-) -> dict[str, Any]:
-    def end(name: str) -> dict[str, Any]:
+    part: Part, types: TensorTypes, scales: Mapping[str, TensorScale], file: str, made: Optional[Translation]
+) -> rows.UnplacedPart:
+    def end(name: str) -> rows.Border:
         scale = scales[name].value if name in scales else None
-        kind = types.elem_type(name)
-        row: dict[str, Any] = {
-            "name": name,
-            "type": onnx.TensorProto.DataType.Name(kind).lower() if kind else None,
-            "shape": None if types.shape(name) is None else list(types.shape(name) or ()),
-            "scale": scale,
-        }
-        if part.role == "dla":
-            row["format"] = "fp16:chw16" if scale is None else "int8:chw32"
-        return row
+        kind, shape = types.elem_type(name), types.shape(name)
+        form = "fp16:chw16" if scale is None else "int8:chw32"
+        return rows.Border(
+            name,
+            onnx.TensorProto.DataType.Name(kind).lower() if kind else None,
+            None if shape is None else tuple(shape),
+            scale,
+            form if part.role == "dla" else "",
+        )
 
-    return {
-        "role": part.role,
-        "file": file,
-        "layers": len(part.layers),
-        "inputs": [end(name) for name in part.inputs],
-        "outputs": [end(name) for name in part.outputs],
-        **more,
-    }
-
-
-def _planned(translation: Translation) -> dict[str, Any]:
-    dla, costs = translation.dla, translation.costs
-    if dla is None or costs is None:
-        return {}
-    return {"gpu_layers": len(dla.fallbacks), "subgraphs": dla.subgraphs, "milliseconds": costs.milliseconds}
+    inputs, outputs = (tuple(map(end, names)) for names in (part.inputs, part.outputs))
+    common = (part.role, file, len(part.layers), inputs, outputs)
+    if made is None or made.dla is None or made.costs is None:
+        return rows.UnplacedPart(*common)
+    return rows.Part(*common, len(made.dla.fallbacks), made.dla.subgraphs, made.costs.milliseconds)

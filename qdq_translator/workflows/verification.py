@@ -9,7 +9,6 @@ from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 import onnx
 
-from qdq_translator._version import __version__
 from qdq_translator.core.command_options import VerifyOptions
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import UserError
@@ -164,7 +163,7 @@ def _verified(given: _Given, faults: list[str]) -> Verification:
     return Verification(
         schema_version=SCHEMA_VERSION,
         kind=KIND,
-        generator=f"qdq-translator {__version__}",
+        generator=report_rows.GENERATOR,
         model=report_rows.Source(source.file, source.sha256),
         translation=given.files.name,
         stale=stale,

@@ -7,11 +7,12 @@ without a profile.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, Optional, Tuple
+from typing import Dict, Final, Optional, Tuple
 
 from qdq_translator.core.formats.report_rows import Texts
 
 MISSING, DISOBEYED = "missing", "disobeyed"
+_SPARSE: Final = {"sparse": True}
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class Engine:
     missing: Texts
     unfused_qdq: Tuple[ExtraLayer, ...]
     gpu_fallbacks: Tuple[Fallback, ...]
-    unfused: Optional[Tuple[Unfused, ...]] = field(default=None, metadata={"sparse": True})
+    unfused: Optional[Tuple[Unfused, ...]] = field(default=None, metadata=_SPARSE)
 
 
 @dataclass(frozen=True)
@@ -180,14 +181,59 @@ class Answer:
     their range. held: 'planned', 'other', or '' if the outputs do not decide. layers: whose device answers."""
 
     hypothesis: str
-    planned: Optional[float] = field(metadata={"sparse": True})
-    other: Optional[float] = field(metadata={"sparse": True})
+    planned: Optional[float] = field(metadata=_SPARSE)
+    other: Optional[float] = field(metadata=_SPARSE)
     held: str
     sentence: str
-    layers: str = field(default="", metadata={"sparse": True})
+    layers: str = field(default="", metadata=_SPARSE)
 
     @property
     def measured(self) -> str:
         """In words."""
         known = self.planned is not None and self.other is not None
         return f"distance {self.planned:.2g} planned, {self.other:.2g} other" if known else self.layers
+
+
+@dataclass(frozen=True)
+class LogMessage:
+    """A known message of a log. kind: see `engine.messages.Message`. names: layers or tensors that it named."""
+
+    id: str
+    kind: str
+    happened: str
+    cause: str
+    remedy: str
+    source: str
+    status: str
+    count: int
+    names: Texts
+
+
+@dataclass(frozen=True)
+class Board:
+    """NAME_board.json. schema_version to l4t: lines of board_info.txt; model and cache are SHA-256 digests. The rest is
+    missing if the build failed. check, against: as in `Engine.summary` and `Engine.disagreements`. lines: for
+    the terminal. milliseconds: of all layers of the engine; layers: of each; estimate: of the plan, for a DLA."""
+
+    schema_version: str
+    kind: str
+    status: str
+    model: str
+    cache: str
+    machine: str = field(default="", metadata=_SPARSE)
+    board: str = field(default="", metadata=_SPARSE)
+    l4t: str = field(default="", metadata=_SPARSE)
+    messages: Tuple[LogMessage, ...] = ()
+    check: Optional[CheckSummary] = field(default=None, metadata=_SPARSE)
+    against: Optional[Texts] = field(default=None, metadata=_SPARSE)
+    engine: Optional[Engine] = field(default=None, metadata=_SPARSE)
+    lines: Optional[Texts] = field(default=None, metadata=_SPARSE)
+    milliseconds: Optional[float] = field(default=None, metadata=_SPARSE)
+    layers: Dict[str, float] = field(default_factory=dict, metadata=_SPARSE)
+    estimate: Optional[float] = field(default=None, metadata=_SPARSE)
+    hypotheses: Optional[Tuple[Answer, ...]] = field(default=None, metadata=_SPARSE)
+
+    @property
+    def failed(self) -> bool:
+        """The engine was not built."""
+        return self.status != "0"

@@ -20,7 +20,9 @@ from qdq_translator.core.disk import read_text
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.layer_precisions import parse_layer_precisions
-from qdq_translator.core.formats.schemas import config_schema, only, read_json, report_schema
+from qdq_translator.core.formats.report_rows import CutParts, Report
+from qdq_translator.core.formats.rows import read, read_some
+from qdq_translator.core.formats.schemas import config_schema, only, read_json, report_schema, split_schema
 from qdq_translator.core.rules import STATED
 
 MODEL_SUFFIX = "_noqdq.onnx"
@@ -110,6 +112,23 @@ class TranslationFiles:
     def read_report(self, *keys: str) -> dict[str, Any]:
         """With `keys` only those are checked, and may be missing: checking all of a large report is slow."""
         return dict(read_json(self.report, only(report_schema(), *keys) if keys else report_schema(), _AGAIN))
+
+    def report_rows(self) -> Report:
+        return read(Report, self.read_report())
+
+    def report_parts(self, *keys: str) -> list[Any]:
+        """The rows under these keys of the report, of which only those are checked; None for those that it lacks."""
+        return read_some(Report, self.read_report(*keys), keys)
+
+    def manifest(self) -> Optional[CutParts]:
+        """The parts that the translation was cut into, or is one of; None for neither. Raises UserError."""
+        whole = self.name[: -len("_dla")] if self.name.endswith("_dla") else self.name
+        for folder, name in ((self.parts, self.name), (self.folder, whole)):
+            path = folder / f"{name}{SPLIT_SUFFIX}"
+            if path.is_file():
+                found = read_json(path, split_schema(), _AGAIN)
+                return read(CutParts, {"tail": (), "proof": None, **found, "folder": str(folder)})
+        return None
 
     def read_cache(self) -> CalibrationCache:
         return CalibrationCache.from_text(read_text(self.cache, _AGAIN), str(self.cache))

@@ -7,6 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Final, List, Literal, Optional, Tuple, Union
 
+from qdq_translator._version import __version__
+
+GENERATOR: Final = f"qdq-translator {__version__}"
 INT8: Final = "int8"
 FP16: Final = "fp16"
 NO_PRECISION: Final = "none"
@@ -503,14 +506,20 @@ class Border:
 
 
 @dataclass(frozen=True)
-class Part:
-    """One network of those that a model was cut into. role: 'before', 'dla' or 'tail'. milliseconds: estimated."""
+class UnplacedPart:
+    """A part without a plan for a DLA: of a model as it is, or of a translation for a GPU."""
 
     role: str
     file: str
     layers: int
     inputs: Tuple[Border, ...]
     outputs: Tuple[Border, ...]
+
+
+@dataclass(frozen=True)
+class Part(UnplacedPart):
+    """One network of those that a model was cut into. role: 'before', 'dla' or 'tail'. milliseconds: estimated."""
+
     gpu_layers: Optional[int] = field(default=None, metadata=_SPARSE)
     subgraphs: Optional[int] = field(default=None, metadata=_SPARSE)
     milliseconds: Optional[float] = field(default=None, metadata=_LATER)
@@ -534,6 +543,83 @@ class CutParts:
     tail: Texts
     proof: Proof
     tail_macs_share: Optional[float] = field(default=None, metadata=_LATER)
+
+
+@dataclass(frozen=True)
+class SplitManifest:
+    """NAME_split.json. parts: in order of execution. tail: layers behind the last one of the DLA, not to be quantized.
+    proof, tail_macs_share: as in `CutParts`."""
+
+    schema_version: int
+    kind: str
+    generator: str
+    source: Source
+    parts: Tuple[UnplacedPart, ...]
+    tail: Texts
+    tail_macs_share: Optional[float]
+    proof: Proof
+
+
+@dataclass(frozen=True)
+class OpsetChange:
+    before: int = field(metadata={"key": "from"})
+    after: int = field(metadata={"key": "to"})
+
+
+@dataclass(frozen=True)
+class ExplicitLayers:
+    """Counts of layers that compute in INT8, and that the plan had there; names of those that only the plan had."""
+
+    int8: int
+    planned_int8: int
+    not_int8_though_planned: Texts
+
+
+@dataclass(frozen=True)
+class FloatLayer:
+    """A layer of an explicit network above INT8. why: as `reason` of its plan."""
+
+    layer: str
+    op: str
+    why: str
+    cure: str
+
+
+@dataclass(frozen=True)
+class ExplicitReport:
+    """NAME_explicit_report.json. platform: '' if none was given. form: types of data and scales. pairs: tensor with a
+    Q/DQ pair -> its scale; zero_points: of those that are uint8. weights: weight -> nodes that read it in INT8.
+    without_pair: tensor with a scale -> why it has no pair. float32: node -> why it does not compute in FP16."""
+
+    schema_version: int
+    kind: str
+    generator: str
+    source: Source
+    target: str
+    platform: str
+    form: str
+    opset: OpsetChange
+    io_types: str
+    parser_flags: Texts
+    pairs: Dict[str, float]
+    zero_points: Dict[str, int]
+    weights: Dict[str, List[str]]
+    without_pair: Dict[str, str]
+    layers: ExplicitLayers
+    stays_float: Tuple[FloatLayer, ...]
+    float32: Dict[str, str]
+    casts: int
+    notes: Texts
+    diagnostics: Tuple[DiagnosticRow, ...]
+
+
+@dataclass(frozen=True)
+class ExplicitTarget:
+    """Of NAME_explicit_report.json: what a build of the network needs. parser_flags: for a DLA."""
+
+    target: str
+    platform: str
+    parser_flags: Texts = ("adjust_for_dla",)
 
 
 @dataclass(frozen=True)
@@ -631,6 +717,24 @@ class DlaSummary:
     transitions: Transitions
     subgraphs: int
     notes: Texts
+
+
+@dataclass(frozen=True)
+class DeploySummary:
+    """`deploy --json`. dla: layers per verdict. verdict: None if nothing was compared; reasons: for it. failed: missed
+    thresholds. consumers: program -> its commands on the board; refused: program -> why. redone: steps."""
+
+    folder: str
+    network: str
+    coverage: Coverage
+    dla: Optional[Counts]
+    milliseconds: Optional[float]
+    verdict: Optional[str]
+    reasons: Texts
+    failed: Texts
+    consumers: Dict[str, List[str]]
+    refused: Dict[str, str]
+    redone: Texts
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any, Dict, Literal, Mapping, Type, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Dict, Literal, Mapping, Sequence, Type, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Schema = Dict[str, Any]
 
@@ -76,6 +76,12 @@ def _value(kind: Any, content: Any) -> Any:
     if get_origin(kind) in (tuple, list):
         return get_origin(kind)(_value(inside[0], item) for item in content)
     return {key: _value(inside[1], item) for key, item in content.items()} if get_origin(kind) is dict else content
+
+
+def read_some(row: Type[Any], content: Mapping[str, Any], keys: Sequence[str]) -> list[Any]:
+    """The fields of a row under these keys; None for those that the content lacks."""
+    kinds = {key: kind for _, key, kind in _fields(row)}  # type: ignore
+    return [_value(kinds[key], content.get(key)) for key in keys]
 
 
 def made_of(row: Type[Row], thing: Any) -> Row:

@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Optional, Sequence
 
-from qdq_translator._version import __version__
 from qdq_translator.core.disk import appear_together
 from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.core.formats.files import MODEL_KEY, SET_DIGITS, SET_KEY, TranslationFiles
@@ -31,7 +30,7 @@ def precision_config(translation: Translated) -> dict[str, Any]:
         "int8_tensor_scales": scales,
         "fp16_nodes": translation.fp16_nodes,
         "schema_version": CONFIG_SCHEMA_VERSION,
-        "generator": f"qdq-translator {__version__}",
+        "generator": rows.GENERATOR,
         "scale_origins": plain(translation.scale_origins),
         "automatic_tensor_scales": translation.automatic,
         "diagnostics": plain([*translation.diagnostics]),

@@ -10,7 +10,6 @@ import json
 from collections import Counter
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
-from qdq_translator._version import __version__
 from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.core.formats.calibration_cache import scale_to_hex
 from qdq_translator.core.options import effective
@@ -25,7 +24,7 @@ def make_report(translation: Translated) -> rows.Report:
     diagnostics = tuple(translation.diagnostics)
     return rows.Report(
         schema_version=3,
-        generator=f"qdq-translator {__version__}",
+        generator=rows.GENERATOR,
         model=translation.name,
         source=rows.Source(translation.source.file, translation.source.sha256),
         assumption="every tensor has a scale" if translation.assumed else "",

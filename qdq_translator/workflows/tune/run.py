@@ -17,7 +17,6 @@ from qdq_translator.core.disk import file_digest, write_json
 from qdq_translator.core.formats import tune_rows
 from qdq_translator.core.formats.files import model_name
 from qdq_translator.core.formats.report_rows import Source
-from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.formats.tune_rows import FP16, Goal
 from qdq_translator.core.options import TranslateOptions, effective
 from qdq_translator.core.progress import Progress
@@ -179,4 +178,4 @@ def _words(found: Evaluated) -> str:
 def save(outcome: Outcome, options: TuneOptions) -> None:
     """Save the translation and the results. Raises UserError if they cannot be written."""
     outcome.translation.save(options.output_dir)
-    write_json(places(options)[1], plain(outcome.results))
+    write_json(places(options)[1], outcome.results)
