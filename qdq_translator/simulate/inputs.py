@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import pickle
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, TypeVar, cast
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, cast
 
 import numpy as np
 import onnx
@@ -153,21 +154,6 @@ def _reopened(how: bytes, digest: str) -> Samples:
     return samples
 
 
-_Load = TypeVar("_Load", bound=Callable[..., Any])
-
-
-def _can_be_reopened(load: _Load) -> _Load:
-    """Make samples of `load` reopenable elsewhere."""
-
-    @functools.wraps(load)
-    def loaded(*args: Any, **kwargs: Any) -> Samples:
-        samples: Samples = load(*args, **kwargs)
-        samples.reopen = functools.partial(loaded, *args, **kwargs)
-        return samples
-
-    return cast(_Load, loaded)
-
-
 def _again(reopen: Callable[[], Samples], how: str, which: Any) -> Samples:
     """`chosen` or `labelled` on a worker."""
     found: Samples = getattr(reopen(), how)(which)
@@ -199,7 +185,6 @@ def _wants(specs: Sequence[InputSpec]) -> str:
 # ---------------- random
 
 
-@_can_be_reopened
 def random_samples(specs: Sequence[InputSpec], scales: Mapping[str, float], count: Optional[int], seed: int) -> Samples:
     """Normal numbers, small non-negative integers, or coin flips, by type. Three standard deviations reach the end of
     an input's INT8 range if it has a scale, else the deviation is 1. Raises UserError if sizes other than the batch are
@@ -229,7 +214,8 @@ def random_samples(specs: Sequence[InputSpec], scales: Mapping[str, float], coun
                 values[spec.name] = rng.integers(0, 10, shape).astype(spec.dtype)
         return values
 
-    return Samples(runs, batch, f"random, seed {seed}", feed)
+    reopen = functools.partial(random_samples, specs, scales, count, seed)
+    return Samples(runs, batch, f"random, seed {seed}", feed, reopen=reopen)
 
 
 def _batch(specs: Sequence[InputSpec]) -> int:
@@ -249,24 +235,37 @@ def given_samples(
     return samples.labelled(place(labels)) if labels else samples
 
 
-@_can_be_reopened
 def load_samples(
     path: Place, specs: Sequence[InputSpec], count: Optional[int], images: ImageOptions = ImageOptions()
 ) -> Samples:
     """Raises UserError that describes the model's inputs, for wrong names, shapes and types."""
     if not path.exists():
         raise UserError(f"Inputs {path} do not exist.", _wants(specs))
-    if path.is_dir():
-        return _folder(path, specs, count, images)
-    if path.suffix == ".npz":
-        return _arrays(_read_npz(path), specs, count, shown_place(str(path)))
-    if path.suffix == ".json" and isinstance(path, Path):
-        return _arrays(read_inputs(path), specs, count, str(path))
+    kind = "folder" if path.is_dir() else _kind(path)
+    if kind == "folder":
+        samples = _folder(path, specs, count, images)
+    elif kind == "images":
+        samples = _images([path], specs, count, images, str(path))
+    elif kind:
+        samples = _arrays(_arrays_of(path, specs), specs, count, shown_place(str(path)))
+    else:
+        hint = "neither .npy, .npz, Polygraphy's .json, an image nor a folder"
+        raise UserError(f"Inputs {path} are {hint}.", _wants(specs))
+    return dataclasses.replace(samples, reopen=functools.partial(load_samples, path, specs, count, images))
+
+
+def _kind(path: Place) -> str:
+    """'npz', 'npy', 'json' or 'images'; '' for another file."""
+    if path.suffix in (".npz", ".npy") or (path.suffix == ".json" and isinstance(path, Path)):
+        return path.suffix[1:]
+    return "images" if path.suffix.lower() in IMAGE_SUFFIXES else ""
+
+
+def _arrays_of(path: Place, specs: Sequence[InputSpec]) -> dict[str, np.ndarray]:
+    """Name -> array, of a .npz, .npy or .json."""
     if path.suffix == ".npy":
-        return _arrays({_only(specs, path).name: _read(path)}, specs, count, str(path))
-    if path.suffix.lower() in IMAGE_SUFFIXES:
-        return _images([path], specs, count, images, str(path))
-    raise UserError(f"Inputs {path} are neither .npy, .npz, Polygraphy's .json, an image nor a folder.", _wants(specs))
+        return {_only(specs, path).name: _read(path)}
+    return read_inputs(path) if isinstance(path, Path) and path.suffix == ".json" else _read_npz(path)
 
 
 def _only(specs: Sequence[InputSpec], path: Place) -> InputSpec:
@@ -278,55 +277,45 @@ def _only(specs: Sequence[InputSpec], path: Place) -> InputSpec:
     return specs[0]
 
 
-def _read(path: Place) -> np.ndarray:
+@contextlib.contextmanager
+def _file_of(path: Place, what: str, hint: str, *errors: type[Exception]) -> Iterator[None]:
+    """Raises UserError in place of what a reader raises for a file that is not `what`."""
+    unreadable: tuple[type[Exception], ...] = (ValueError, OSError, *errors)
     try:
-        if isinstance(path, RemotePlace):
-            return cast(np.ndarray, RemoteArray(path))
-        return read_npy(path)
-    except (ValueError, OSError, EOFError) as error:
+        yield
+    except unreadable as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise UserError(f"{path} is not a NumPy array file: {why.rstrip('.')}.", "Save it with numpy.save.") from error
+        raise UserError(f"{path} is not {what}: {why.rstrip('.')}.", hint) from error
+
+
+def _read(path: Place) -> np.ndarray:
+    with _file_of(path, "a NumPy array file", "Save it with numpy.save.", EOFError):
+        return cast(np.ndarray, RemoteArray(path)) if isinstance(path, RemotePlace) else read_npy(path)
 
 
 def _read_npz(path: Place) -> dict[str, np.ndarray]:
-    try:
+    with _file_of(path, "an .npz file", "Save it with numpy.savez."):
         return read_npz(path if isinstance(path, Path) else path.open())
-    except (ValueError, OSError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise UserError(f"{path} is not an .npz file: {why.rstrip('.')}.", "Save it with numpy.savez.") from error
 
 
 def _arrays(arrays: Mapping[str, np.ndarray], specs: Sequence[InputSpec], count: Optional[int], source: str) -> Samples:
-    missing = [s.name for s in specs if s.name not in arrays]
-    if missing and len(specs) == 1 and list(arrays) == ["arr_0"]:
-        arrays, missing = {specs[0].name: arrays["arr_0"]}, []
-    if missing:
-        raise UserError(f"{source} has no array '{missing[0]}' (it has {', '.join(arrays) or 'none'}).", _wants(specs))
-    stacked = {s.name: _as_samples(arrays[s.name], s, source) for s in specs}
-    lengths = {name: len(a) for name, a in stacked.items()}
-    if len(set(lengths.values())) > 1:
-        told = ", ".join(f"'{n}' {c}" for n, c in lengths.items())
-        raise UserError(f"{source} has different numbers of samples ({told}).", "All inputs need the same number.")
-    batch = _batch(specs)
-    available = min(lengths.values())
+    stacked = _stacked(arrays, specs, source)
+    batch, available = _batch(specs), len(stacked[specs[0].name])
     wanted = available if count is None else min(count, available)
     runs = wanted // batch
     if not runs:
         raise UserError(f"{source} holds {available} samples; the model needs {batch} at a time.", "Give more of them.")
-    notes = []
-    if runs * batch < wanted:
-        spare = wanted - runs * batch
-        notes.append(
-            f"{counted(spare, 'sample')} {'was' if spare == 1 else 'were'} left out: the model needs {batch} at a time"
-        )
-    notes += _fewer(count, available)
+    notes, spare = _fewer(count, available), wanted - runs * batch
+    if spare:
+        were = "was" if spare == 1 else "were"
+        notes.insert(0, f"{counted(spare, 'sample')} {were} left out: the model needs {batch} at a time")
 
     def feed(index: int) -> dict[str, np.ndarray]:
         part = slice(index * batch, (index + 1) * batch)
         result = {}
         for spec in specs:
             values = np.asarray(stacked[spec.name][part])
-            if not spec.shape or values.ndim > len(spec.shape):
+            if values.ndim > len(spec.shape):  # one run a sample: the model's input has no axis for samples
                 values = values[0]
             result[spec.name] = np.ascontiguousarray(values, dtype=spec.dtype)
         return result
@@ -335,6 +324,20 @@ def _arrays(arrays: Mapping[str, np.ndarray], specs: Sequence[InputSpec], count:
     if labels is not None:
         labels = _labels(labels, runs * batch, source)
     return Samples(runs, batch, source, feed, labels, notes)
+
+
+def _stacked(arrays: Mapping[str, np.ndarray], specs: Sequence[InputSpec], source: str) -> dict[str, np.ndarray]:
+    """Input -> its array with the samples along the first axis, equally many of each. Raises UserError."""
+    if len(specs) == 1 and list(arrays) == ["arr_0"]:  # numpy.savez of an array without a name
+        arrays = {specs[0].name: arrays["arr_0"]}
+    missing = [s.name for s in specs if s.name not in arrays]
+    if missing:
+        raise UserError(f"{source} has no array '{missing[0]}' (it has {', '.join(arrays) or 'none'}).", _wants(specs))
+    stacked = {s.name: _as_samples(arrays[s.name], s, source) for s in specs}
+    if len({len(values) for values in stacked.values()}) > 1:
+        told = ", ".join(f"'{name}' {len(values)}" for name, values in stacked.items())
+        raise UserError(f"{source} has different numbers of samples ({told}).", "All inputs need the same number.")
+    return stacked
 
 
 def _fewer(wanted: Optional[int], available: int) -> list[str]:
@@ -352,68 +355,68 @@ def _labels(values: np.ndarray, samples: int, source: str) -> np.ndarray:
     return np.asarray(values[:samples])
 
 
-def _fits(shape: tuple[int, ...], wanted: Sequence[Optional[int]]) -> bool:
-    return len(shape) == len(wanted) and all(w is None or s == w for s, w in zip(shape, wanted))
-
-
 def _as_samples(values: np.ndarray, spec: InputSpec, source: str) -> np.ndarray:
     """Array with first axis = samples; one whole run, or no batch axis, is also accepted."""
-    if not _type_fits(values.dtype, spec.dtype):
-        raise UserError(
-            f"{source}: array '{spec.name}' holds {values.dtype}; the model requires {spec.dtype}.",
-            "Convert it first, with the preprocessing that the network was trained with."
-            if spec.dtype.kind == "f"
-            else f"Convert it to {spec.dtype}.",
-        )
-    if spec.shape and _fits(values.shape[1:], spec.shape[1:]) and values.ndim == len(spec.shape):
+    _check_type(values.dtype, spec, source)
+    shape, alone = spec.shape, spec.batch == 1
+    if (shape and _fits(values, (None, *shape[1:]))) or (alone and _fits(values, (None, *shape))):
         return values
-    if _fits(values.shape[1:], spec.shape) and spec.batch == 1:
-        return values
-    if spec.shape and spec.batch == 1 and _fits(values.shape, spec.shape[1:]):
+    if alone and _fits(values, shape[1:]):
         return values[None]
-    if values.ndim > 1 and len(spec.shape) == 4 and all(spec.shape[1:]) and in_rank(values, spec.shape) is not values:
-        return in_rank(values, spec.shape)
+    if values.ndim > 1 and len(shape) == 4 and all(shape[1:]) and in_rank(values, shape) is not values:  # rule D16
+        return in_rank(values, shape)
     raise UserError(
         f"{source}: array '{spec.name}' has the shape {by_x(values.shape) or 'scalar'}.",
         f"The model requires {spec}, with the samples along the first axis.",
     )
 
 
-def _type_fits(given: np.dtype, wanted: np.dtype) -> bool:
-    return given == wanted or any(given.kind in kinds and wanted.kind in kinds for kinds in ("f", "iu"))
+def _check_type(given: np.dtype, spec: InputSpec, source: str) -> None:
+    """Raises UserError unless both are float or both are integers: of any size, as `feed` converts them."""
+    needs = spec.dtype
+    if given == needs or any(given.kind in kinds and needs.kind in kinds for kinds in ("f", "iu")):
+        return
+    preprocess = "Convert it first, with the preprocessing that the network was trained with."
+    raise UserError(
+        f"{source}: array '{spec.name}' holds {given}; the model requires {needs}.",
+        preprocess if needs.kind == "f" else f"Convert it to {needs}.",
+    )
+
+
+def _fits(values: np.ndarray, wanted: Sequence[Optional[int]]) -> bool:
+    return values.ndim == len(wanted) and all(w is None or s == w for s, w in zip(values.shape, wanted))
 
 
 def _folder(path: Place, specs: Sequence[InputSpec], count: Optional[int], images: ImageOptions) -> Samples:
-    files = sorted(p for p in path.iterdir() if p.is_file())
-    by_kind = {
-        "npz": [p for p in files if p.suffix == ".npz"],
-        "npy": [p for p in files if p.suffix == ".npy"],
-        "images": [p for p in files if p.suffix.lower() in IMAGE_SUFFIXES],
-    }
-    present = [kind for kind, found in by_kind.items() if found]
+    kinds: dict[str, list[Place]] = {"npz": [], "npy": [], "images": []}
+    for file in sorted(p for p in path.iterdir() if p.is_file()):
+        kinds.get(_kind(file), []).append(file)
+    present = [kind for kind, files in kinds.items() if files]
     if len(present) != 1:
         found = "holds both " + " and ".join(present) if present else "holds no .npy, .npz or image"
         raise UserError(f"{path} {found}.", "Put inputs of one kind there. " + _wants(specs))
-    kind = present[0]
-    if kind == "images":
-        return _images(by_kind[kind], specs, count, images, str(path))
-    named = {p.stem: p for p in by_kind["npy"]}
-    if kind == "npy" and all(s.name in named for s in specs):
-        wanted = [s.name for s in specs] + ([LABELS] if LABELS in named else [])
+    files = kinds[present[0]]
+    if present == ["images"]:
+        return _images(files, specs, count, images, str(path))
+    named = {p.stem: p for p in files}
+    if present == ["npy"] and named.keys() >= {s.name for s in specs}:  # a file for each input, and one of the labels
+        wanted = [*(s.name for s in specs), *named.keys() & {LABELS}]
         return _arrays({name: _read(named[name]) for name in wanted}, specs, count, str(path))
+    return _joined(path, files, specs, count)
+
+
+def _joined(path: Place, files: Iterable[Place], specs: Sequence[InputSpec], count: Optional[int]) -> Samples:
+    """Samples of several files, one behind the other."""
     parts: list[Samples] = []
-    for file in by_kind[kind]:
-        arrays = _read_npz(file) if kind == "npz" else {_only(specs, file).name: _read(file)}
-        limit = None if count is None else count - sum(map(len, parts))
-        if limit is not None and limit <= 0:
-            break
-        parts.append(_arrays(arrays, specs, limit, str(file)))
-    place = [(part, i) for part in parts for i in range(part.runs)]
-    labels = None
-    if all(p.labels is not None for p in parts):
-        labels = np.concatenate([p.labels for p in parts if p.labels is not None])
-    notes = _fewer(count, sum(len(part) for part in parts))
-    return Samples(len(place), parts[0].batch, str(path), lambda i: place[i][0].feed(place[i][1]), labels, notes)
+    for file in files:
+        left = None if count is None else count - sum(map(len, parts))
+        if left is None or left > 0:
+            parts.append(_arrays(_arrays_of(file, specs), specs, left, str(file)))
+    feeds = [functools.partial(part.feed, run) for part in parts for run in range(part.runs)]
+    found = [part.labels for part in parts if part.labels is not None]
+    labels = np.concatenate(found) if len(found) == len(parts) else None
+    notes = _fewer(count, sum(map(len, parts)))
+    return Samples(len(feeds), parts[0].batch, str(path), lambda index: feeds[index](), labels, notes)
 
 
 # ---------------- images
@@ -475,11 +478,8 @@ def _open_image(path: Place, channels: int, height: int, width: int) -> np.ndarr
     Image = needed(
         "PIL.Image", "Reading images needs Pillow, which is not installed.", "pip install 'qdq-translator[verify]'"
     )
-    try:
-        with opened(path) as file, Image.open(file) as image:
-            mode = {1: "L", 3: "RGB", 4: "RGBA"}[channels]
-            resized = image.convert(mode).resize((width, height), Image.Resampling.BILINEAR)
-            return np.asarray(resized, np.uint8).reshape(height, width, channels)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise UserError(f"{path} is not an image: {why.rstrip('.')}.", "Remove or replace it.") from error
+    errors = (SyntaxError, Image.DecompressionBombError)
+    with _file_of(path, "an image", "Remove or replace it.", *errors), opened(path) as file, Image.open(file) as image:
+        mode = {1: "L", 3: "RGB", 4: "RGBA"}[channels]
+        resized = image.convert(mode).resize((width, height), Image.Resampling.BILINEAR)
+        return np.asarray(resized, np.uint8).reshape(height, width, channels)

@@ -9,11 +9,9 @@ and have to agree within the effect of the order of a float32 sum.
 from __future__ import annotations
 
 import functools
-import heapq
-import itertools
 import math
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Callable, Iterable, Iterator, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import onnx
@@ -93,10 +91,10 @@ def prove(stages: Sequence[Stage], shapes: Mapping[str, Sequence[int]], scales: 
     for stage in stages:
         before = after or _Side(stage.before, shapes)  # a stage begins where the one before it ended
         after = _Side(stage.after, shapes)
-        for nodes in _pieces(before, after):
-            what = _compare(before, after, nodes, scales, stage.error)
+        for piece in _pieces(before, after):
+            what = _compare(piece, scales, TOLERANCE + stage.error)
             if what:
-                found.append(Refuted(stage.rule, _origin(stage.applied, nodes[0]), what))
+                found.append(Refuted(stage.rule, _origin(stage.applied, piece[0].nodes), what))
         if found:
             break
     return found
@@ -113,8 +111,48 @@ def _origin(applied: Iterable[Applied], nodes: Sequence[Node]) -> tuple[str, ...
 # ---------------- pieces
 
 
-def _pieces(before: _Side, after: _Side) -> list[tuple[list[Node], list[Node]]]:
-    """(nodes before, nodes after) of every piece, each side in its order; the inputs of both are the same."""
+class _Half:
+    """One side of a piece. made: tensors of its nodes; missing: those that they read from elsewhere, except weights;
+    values: tensors that they need more of than the size."""
+
+    def __init__(self, side: _Side) -> None:
+        self.side = side
+        self.nodes: list[Node] = []
+        self.made: set[str] = set()
+        self.missing: set[str] = set()
+        self.values: set[str] = set()
+
+    def take(self, node: Node) -> None:
+        names = {name for name in node.reads() if name}
+        self.nodes.append(node)
+        self.made.update(node.outputs)
+        self.missing = (self.missing | names) - self.made - self.side.weights.keys()
+        if not node.is_op("Shape", "Size"):
+            self.values |= names
+
+    def latest(self, accepted: Callable[[str], bool]) -> tuple[int, Optional[Node]]:
+        """The last node, with its place in the network, that makes a tensor which is not accepted as an input."""
+        graph, order = self.side.graph, self.side.order
+        makers = [graph.producer[name] for name in self.missing if name in graph.producer and not accepted(name)]
+        return max(((order[id(node)], node) for node in makers), key=lambda pair: pair[0], default=(-1, None))
+
+    @functools.cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the inputs. Raises UserError for an unknown one."""
+        found = {}
+        for name in sorted(self.missing):
+            shape = self.side.sizes(name)
+            if shape is None:
+                raise UserError(f"the shape of '{name}' is not known")
+            found[name] = shape
+        return found
+
+
+_Piece = Tuple[_Half, _Half]
+"""Before and after a rule, with the same inputs."""
+
+
+def _pieces(before: _Side, after: _Side) -> list[_Piece]:
     sides = (before, after)
     changed = [_changed(one, other) for one, other in (sides, sides[::-1])]
     unions: Unions[tuple[int, int]] = Unions()
@@ -124,19 +162,19 @@ def _pieces(before: _Side, after: _Side) -> list[tuple[list[Node], list[Node]]]:
             for name in filter(None, node.outputs):
                 makers.setdefault(name, []).append((number, id(node)))
     for name, made in makers.items():
-        for one in made[1:]:
+        joined = made[1:]
+        if not _is_border(name, before, after):
+            for number, (side, own) in enumerate(zip(sides, changed)):
+                joined += [(number, id(node)) for node in side.graph.consumers(name) if id(node) in own]
+        for one in joined:
             unions.join(made[0], one)
-        if _is_border(name, before, after):
-            continue
-        for number, (side, own) in enumerate(zip(sides, changed)):
-            for reader in side.graph.consumers(name):
-                if id(reader) in own:
-                    unions.join(made[0], (number, id(reader)))
-    pieces: dict[tuple[int, int], tuple[list[Node], list[Node]]] = {}
+    pieces: dict[tuple[int, int], _Piece] = {}
     for number, own in enumerate(changed):
         for key, node in own.items():
-            pieces.setdefault(unions.root((number, key)), ([], []))[number].append(node)
-    return [_with_same_inputs(before, after, piece) for piece in pieces.values()]
+            pieces.setdefault(unions.root((number, key)), (_Half(before), _Half(after)))[number].take(node)
+    for piece in pieces.values():
+        _give_same_inputs(piece)
+    return list(pieces.values())
 
 
 def _is_border(name: str, before: _Side, after: _Side) -> bool:
@@ -161,97 +199,67 @@ def _changed(side: _Side, other: _Side) -> dict[int, Node]:
     return found
 
 
-def _with_same_inputs(
-    before: _Side, after: _Side, piece: tuple[list[Node], list[Node]]
-) -> tuple[list[Node], list[Node]]:
+def _give_same_inputs(piece: _Piece) -> None:
     """Extend a piece by producers, the latest first, for equal inputs of both sides. They make tensors whose values
     only one side reads, of unknown size, or with integers. If a side needs only the size of a tensor, its values may be
     any: else the sizes that the last layer of a network computes would include the whole network."""
-    sides = (before, after)
-    inside = [list(nodes) for nodes in piece]
-    made = [{name for node in nodes for name in node.outputs} for nodes in piece]
-    reads: list[set[str]] = [set(), set()]
-    values: list[set[str]] = [set(), set()]
-    pending: list[tuple[int, int, str]] = []
+    one, two = piece
 
-    def look(number: int, names: Iterable[str]) -> None:
-        for name in names:
-            maker = sides[number].graph.producer.get(name)
-            if maker is not None and name in reads[number] and name not in made[number]:
-                heapq.heappush(pending, (-sides[number].order[id(maker)], -number, name))
+    def latest(half: _Half, other: _Half) -> tuple[int, Optional[Node]]:
+        def accepted(name: str) -> bool:
+            both = name in other.missing and half.side.types.is_float(name)
+            size_only = name not in half.values and _is_border(name, one.side, two.side)
+            return (both or size_only) and half.side.sizes(name) is not None
 
-    def read(number: int, nodes: Iterable[Node]) -> None:
-        for node in nodes:
-            names = [name for name in node.reads() if name]
-            reads[number].update(names)
-            values[number].update(() if node.is_op("Shape", "Size") else names)
-            look(number, names)
+        return half.latest(accepted)
 
-    for number, nodes in enumerate(piece):
-        read(number, nodes)
-    while all(inside) and pending:
-        _, number, name = heapq.heappop(pending)
-        number, side = -number, sides[-number]
-        other = 1 - number
-        both = name in reads[other] and name not in made[other] and side.types.is_float(name)
-        size_only = name not in values[number] and _is_border(name, before, after)
-        if name in made[number] or ((both or size_only) and side.sizes(name) is not None):
-            continue
-        node = side.graph.producer[name]
-        inside[number].append(node)
-        made[number].update(node.outputs)
-        read(number, [node])
-        look(other, node.outputs)
-    one, two = (
-        sorted(nodes, key=lambda node: order[id(node)])
-        for nodes, order in ((inside[0], before.order), (inside[1], after.order))
-    )
-    return one, two
-
-
-def _inputs(side: _Side, nodes: Iterable[Node]) -> set[str]:
-    nodes = list(nodes)
-    made = {name for node in nodes for name in node.outputs}
-    return {n for node in nodes for n in node.reads() if n and n not in made and n not in side.weights}
+    while one.nodes and two.nodes:
+        (place, node), (place_two, node_two) = latest(one, two), latest(two, one)
+        if node_two is not None and place_two >= place:
+            two.take(node_two)
+        elif node is not None:
+            one.take(node)
+        else:
+            break
+    for half in piece:
+        half.nodes.sort(key=lambda node: half.side.order[id(node)])
 
 
 # ---------------- two models and their numbers
 
 
-def _compare(
-    before: _Side, after: _Side, piece: tuple[list[Node], list[Node]], scales: Mapping[str, float], allowed: float
-) -> str:
-    """'', or the difference of the piece after the rule from the piece before it; allowed: for values up to 1."""
-    sides, inside = (before, after), {id(node) for node in piece[0]}
-    there = {name for node in piece[1] for name in node.outputs}.union(after.weights)
-    made = (name for node in piece[0] for name in node.outputs if name in there and before.types.is_float(name))
-    outputs = [name for name in made if name and _is_read(before, name, inside)]
+def _compare(piece: _Piece, scales: Mapping[str, float], tolerance: float) -> str:
+    """'', or the difference of the piece after the rule from the piece before it. tolerance: see `_difference`."""
+    one, two = piece
+    inside, there = {id(node) for node in one.nodes}, two.made.union(two.side.weights)
+    made = (name for node in one.nodes for name in node.outputs if name in there and one.side.types.is_float(name))
+    outputs = [name for name in made if name and _is_read(one.side, name, inside)]
     if not outputs:
         return ""
-    shapes = _shapes(sides, piece)
-    if isinstance(shapes, str):
-        return shapes
-    differences: dict[str, list[Comparison]] = {name: [] for name in outputs}
     try:
-        runs = [_session(side, nodes, outputs, own) for side, nodes, own in zip(sides, piece, shapes)]
-        for number in range(SAMPLES):
-            feeds = _feeds(sides, shapes, scales, number)
-            want, got = (run(feed) for run, feed in zip(runs, feeds))
-            del feeds
-            for name, rows in differences.items():
-                inferred, one, other = before.sizes(name), want.pop(name), got.pop(name)
-                if inferred not in (None, one.shape):
-                    return f"'{name}' has the shape {list(one.shape)}, not {list(inferred or ())}"
-                if one.size != other.size:
-                    return f"'{name}' has {other.size} values instead of {one.size}"
-                rows.append(Comparison())
-                rows[-1].add(other.reshape(one.shape), one)
+        rows = _measured(piece, outputs, scales)
     except MissingDependency:
         raise
     except UserError as error:
         return error.what.rstrip(".")
-    found = (_difference(name, rows, TOLERANCE + allowed) for name, rows in differences.items())
-    return next(filter(None, found), "")
+    return next(filter(None, (_difference(name, found, tolerance) for name, found in rows.items())), "")
+
+
+def _measured(piece: _Piece, outputs: Sequence[str], scales: Mapping[str, float]) -> dict[str, list[Comparison]]:
+    """Output -> comparison after and before the rule, for each kind of input. Raises UserError for another shape."""
+    rows: dict[str, list[Comparison]] = {name: [] for name in outputs}
+    runs = [_session(half, outputs) for half in piece]
+    for number in range(SAMPLES):
+        want, got = (run(feed) for run, feed in zip(runs, _feeds(piece, scales, number)))
+        for name, found in rows.items():
+            inferred, one, two = piece[0].side.sizes(name), want.pop(name), got.pop(name)
+            if inferred not in (None, one.shape):
+                raise UserError(f"'{name}' has the shape {list(one.shape)}, not {list(inferred or ())}")
+            if one.size != two.size:
+                raise UserError(f"'{name}' has {one.size} values instead of {two.size}")
+            found.append(Comparison())
+            found[-1].add(two.reshape(one.shape), one)
+    return rows
 
 
 def _is_read(side: _Side, name: str, inside: set[int]) -> bool:
@@ -271,41 +279,28 @@ def _difference(name: str, rows: Sequence[Comparison], tolerance: float) -> str:
     return "" if finite else f"'{name}' is not finite where it was, or is where it was not"
 
 
-_Shapes = List[Dict[str, Tuple[int, ...]]]
-"""Of the inputs of a piece, before and after."""
-
-
-def _shapes(sides: tuple[_Side, _Side], piece: tuple[list[Node], list[Node]]) -> Union[str, _Shapes]:
-    """Or the size that is unknown."""
-    shapes: _Shapes = [{}, {}]
-    for own, side, nodes in zip(shapes, sides, piece):
-        for name in sorted(_inputs(side, nodes)):
-            shape = side.sizes(name)
-            if shape is None:
-                return f"the shape of '{name}' is not known"
-            own[name] = shape
-    return shapes
-
-
 def _dtype(side: _Side, name: str) -> np.dtype:
     return onnx.helper.tensor_dtype_to_np_dtype(side.types.elem_type(name) or onnx.TensorProto.FLOAT)
 
 
-def _feeds(
-    sides: tuple[_Side, _Side], shapes: _Shapes, scales: Mapping[str, float], number: int
-) -> list[dict[str, np.ndarray]]:
+def _feeds(piece: _Piece, scales: Mapping[str, float], number: int) -> Iterator[dict[str, np.ndarray]]:
     """Equal values of a kind for both sides, each in its own shape."""
     rng = np.random.default_rng(number)
+    one, two = piece
     values = {}
-    for name, shape in {**shapes[1], **shapes[0]}.items():
-        dtype, count = _dtype(sides[name not in shapes[0]], name), math.prod(shape)
-        reach = np.float32(127 * scales[name] if name in scales else _RANGE)
-        made = _KINDS[number](rng, count) if dtype.kind == "f" else rng.integers(0, 2, count) * (dtype.kind == "b")
-        if dtype.kind == "f":
-            made *= reach
-        values[name] = made.astype(dtype, copy=False)
-        del made
-    return [{name: values[name].reshape(shape) for name, shape in own.items()} for own in shapes]
+    for name, shape in {**two.shapes, **one.shapes}.items():
+        dtype = _dtype(one.side if name in one.shapes else two.side, name)
+        reach = 127 * scales[name] if name in scales else _RANGE
+        values[name] = _values(rng, math.prod(shape), dtype, reach, number)
+    return ({name: values[name].reshape(shape) for name, shape in half.shapes.items()} for half in piece)
+
+
+def _values(rng: np.random.Generator, count: int, dtype: np.dtype, reach: float, number: int) -> np.ndarray:
+    if dtype.kind != "f":  # integers are indices and sizes, for which only 0 is safe
+        return (rng.integers(0, 2, count) * (dtype.kind == "b")).astype(dtype)
+    made = _KINDS[number](rng, count)
+    made *= np.float32(reach)
+    return made.astype(dtype, copy=False)
 
 
 _KINDS: tuple[Callable[[np.random.Generator, int], np.ndarray], ...] = (
@@ -318,24 +313,19 @@ _KINDS: tuple[Callable[[np.random.Generator, int], np.ndarray], ...] = (
 )
 """What the inputs of a piece are made of, as shares of their range: inside it, at its ends, far beyond it, tiny, zero.
 """
-_Codes = Iterator[Tuple[str, np.ndarray]]
-"""Tensor, INT8 values."""
 _USUAL = 3
 """Of them are what an INT8 network sees; how large their outputs are says what an error is measured by."""
 SAMPLES = len(_KINDS)
 
 
-def _session(
-    side: _Side, nodes: Sequence[Node], outputs: Sequence[str], shapes: Mapping[str, tuple[int, ...]]
-) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+def _session(half: _Half, outputs: Sequence[str]) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
     """The nodes as a model of their own. An output that no node makes is a constant."""
-    made = {name for node in nodes for name in node.outputs}
-    wanted = [name for name in outputs if name in made]
-    constant = {name: to_array(side.weights[name]) for name in outputs if name not in made}
+    wanted = [name for name in outputs if name in half.made]
+    constant = {name: to_array(half.side.weights[name]) for name in outputs if name not in half.made}
     if not wanted:
         return lambda _: dict(constant)
-    inputs = (value_info(name, _dtype(side, name), shape) for name, shape in shapes.items())
-    model, weights = side.graph.submodel(nodes, "piece", inputs)
+    inputs = (value_info(name, _dtype(half.side, name), shape) for name, shape in half.shapes.items())
+    model, weights = half.side.graph.submodel(half.nodes, "piece", inputs)
     session = Session(model, "rewritten", wanted, weights=weights)
     return lambda values: {**constant, **session.run(values)}
 
@@ -363,33 +353,21 @@ def planned_precision(before: Translated, after: Translated, samples: Iterable[d
     reference = Sliced(after.graph, after.types, "float")
     sides = [_Rounded(translated, made) for translated in (before, after)]
     names = {name for name, scale in sides[0].held.items() if sides[1].held.get(name) == scale}
-    total, same, different = 0, 0, set()  # type: int, int, set[str]
+    total, same = 0, 0
+    different: set[str] = set()
     for index, feed in enumerate(samples):
         wanted = dict(reference.run(feed))
-        codes = [side.run(feed, wanted, names if index < _WHOLE else set()) for side in sides]
-        for name, one, other in _pairs(*codes):
+        compared = names if index < _WHOLE else set()
+        codes = dict(sides[0].run(feed, wanted, compared))
+        for name, other in sides[1].run(feed, wanted, compared):
+            one = codes.pop(name)
             if one.size == other.size:
                 equal = int(np.count_nonzero(one == other))
                 total, same = total + one.size, same + equal
                 different.update([name] if equal < one.size else ())
     first = next((name for name in sides[0].held if name in different), "")
-    worst = [min(row.sqnr_db for row in side.rows.values()) for side in sides]
-    return Planned(worst[0], worst[1], len(names), same / total if total else 1.0, first)
-
-
-def _pairs(one: _Codes, other: _Codes) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Tensors of both, in turns, so that few wait for the other network."""
-    waiting: list[dict[str, np.ndarray]] = [{}, {}]
-    for step in itertools.zip_longest(one, other):
-        for number, item in enumerate(step):
-            if item is None:
-                continue
-            name, values = item
-            if name not in waiting[1 - number]:
-                waiting[number][name] = values
-                continue
-            pair = values, waiting[1 - number].pop(name)
-            yield (name, *(pair if number == 0 else pair[::-1]))
+    before_db, after_db = (side.worst_db for side in sides)
+    return Planned(before_db, after_db, len(names), same / total if total else 1.0, first)
 
 
 class _Rounded:
@@ -404,7 +382,13 @@ class _Rounded:
         self._session = Sliced(side.graph, TensorTypes(side.graph), "planned", [*side.graph.outputs, *self._tensor])
         self.rows: dict[str, Comparison] = {}
 
-    def run(self, feed: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray], names: set[str]) -> _Codes:
+    @property
+    def worst_db(self) -> float:
+        return min(row.sqnr_db for row in self.rows.values())
+
+    def run(
+        self, feed: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray], names: set[str]
+    ) -> Iterator[tuple[str, np.ndarray]]:
         """INT8 values of these tensors. wanted: outputs of the float network."""
         for made, values in self._session.run(feed):
             if made in wanted:

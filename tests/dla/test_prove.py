@@ -177,9 +177,9 @@ def test_a_piece_does_not_grow_with_what_stands_before_it(monkeypatch: pytest.Mo
         counts: list[int] = []
         session = prove._session
 
-        def counting(side: Any, nodes: Any, *more: Any, counts: list[int] = counts, session: Any = session) -> Any:
-            counts.append(len(nodes))
-            return session(side, nodes, *more)
+        def counting(half: Any, *more: Any, counts: list[int] = counts, session: Any = session) -> Any:
+            counts.append(len(half.nodes))
+            return session(half, *more)
 
         with monkeypatch.context() as patch:
             patch.setattr(prove, "_session", counting)
