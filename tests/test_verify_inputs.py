@@ -12,8 +12,7 @@ import pytest
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.npz import read_npz
-from qdq_translator.simulate.finite import only_finite
-from qdq_translator.simulate.inputs import ImageOptions, InputSpec, Samples, load_samples, random_samples
+from qdq_translator.simulate.inputs import ImageOptions, InputSpec, Samples, load_samples, only_finite, random_samples
 from qdq_translator.simulate.places import place
 
 IMAGE = InputSpec("image", (1, 3, 4, 6), np.dtype(np.float32))

@@ -25,7 +25,7 @@ from qdq_translator.core.workers.work import Work
 from qdq_translator.ir.graph import Graph
 from qdq_translator.simulate.counterparts import Counterparts
 from qdq_translator.simulate.evaluation import HERE, Evaluation
-from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, copy_model, noise_of_run
+from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, noise_of_run
 from qdq_translator.simulate.inputs import Samples
 from qdq_translator.simulate.metrics import Comparison, SlicedComparison, class_scores
 from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Session, folded, same_ends
@@ -57,7 +57,7 @@ class Setup:
 
     @functools.cached_property
     def names(self) -> Counterparts:
-        return Counterparts(Graph.from_model(copy_model(self.network.model)), self.explicit)
+        return Counterparts(self.network.graph(), self.explicit)
 
 
 def compare_outputs(
@@ -69,20 +69,17 @@ def compare_outputs(
     Raises UserError if the models' inputs or outputs do not belong together.
     """
     explicit, simulated, samples, metric = setup.explicit, setup.simulated, setup.samples, setup.metric
-    inputs, names = ([v.name for v in ends] for ends in (simulated.model.graph.input, simulated.model.graph.output))
+    inputs, names = list(simulated.graph.inputs), list(simulated.graph.outputs)
     stages = {EXPLICIT: setup.reference, SIMULATED: simulated.model}
     same_ends("inputs", inputs, explicit.graph.inputs, EXPLICIT)
     same_ends("outputs", names, explicit.graph.outputs, EXPLICIT)
     pairs = [(EXPLICIT, SIMULATED)]
     rename: dict[str, str] = {}
     if setup.float_model is not None:
-        graph = Graph.from_model(copy_model(setup.float_model))
-        same_ends("inputs", inputs, graph.inputs, FLOAT)
-        stages[FLOAT] = graph.to_model()
-        rename = _match_outputs(list(graph.outputs), names)
+        stages[FLOAT], rename = _float_stage(setup.float_model, inputs, names)
         pairs += [(FLOAT, EXPLICIT), (FLOAT, SIMULATED)]
     stages.update({stage: other.model for stage, other in others.items()})
-    devices = [f"device {engine}" for engine in (device.outputs if device is not None else ())]
+    devices = device.stages if device is not None else {}
     pairs += [(stage, engine) for engine in devices for stage in stages]
     pairs += [(EXPLICIT, stage) for stage in others]
     scores = {stage: metric.start(stage) for stage in (*stages, *devices)} if metric is not None else {}
@@ -95,6 +92,23 @@ def compare_outputs(
     rows = (Pair(a, b, {name: found.rows[a, b, name].row() for name in names}) for a, b in pairs)
     results = {stage: one.result() for stage, one in scores.items()}
     return {name: found.rows[EXPLICIT, SIMULATED, name] for name in names}, Outputs(tuple(rows), accuracy, results)
+
+
+def _float_stage(
+    model: onnx.ModelProto, inputs: Sequence[str], names: Sequence[str]
+) -> tuple[onnx.ModelProto, dict[str, str]]:
+    """A copy of the model; its outputs -> ours: by name, else by position if there are equally many."""
+    graph = Graph.from_picture((model, {}))
+    same_ends("inputs", inputs, graph.inputs, FLOAT)
+    given = list(graph.outputs)
+    if set(names) <= set(given):
+        return graph.to_model(), {name: name for name in names}
+    if len(given) == len(names):
+        return graph.to_model(), dict(zip(given, names))
+    raise UserError(
+        f"The float model has the outputs {', '.join(given)}; the translation has {', '.join(names)}.",
+        "Give the float model that was quantized.",
+    )
 
 
 _Key = Tuple[str, ...]
@@ -147,7 +161,6 @@ class Comparing(Work):
     keep: bool = False
 
     def open(self) -> Callable[[int], Compared]:
-        samples, device = self.samples, self.device
         fetch: dict[str, dict[str, None]] = {}
         for a, one, b, other in self.compared.values() if self.names is None else ():
             fetch.setdefault(a, {})[one] = fetch.setdefault(b, {})[other] = None
@@ -157,31 +170,40 @@ class Comparing(Work):
         }
 
         def compared(run: int) -> Compared:
-            feed, noise = samples.feed(run), noise_of_run(run)
-            coded, values = self.ends.feed(feed), {}
-            for stage, session in sessions.items():
-                given = coded if stage == EXPLICIT else feed
-                values[stage] = session.run({name: given.get(name, noise) for name in session.inputs})
-            values[EXPLICIT] = self.ends.real(values[EXPLICIT])
-            if FLOAT in values:
-                values[FLOAT] = {self.rename[n]: v for n, v in values[FLOAT].items() if n in self.rename}
-            if device is not None:
-                for engine in device.outputs:
-                    values[f"device {engine}"] = device.batch(engine, run, values[EXPLICIT])
-            rows: dict[_Key, Comparison] = {}
-            for key, (a, one, b, other) in self.compared.items():
-                if self.names is None:
-                    rows[key] = _inside(values[a][one], values[b][other])
-                else:
-                    rows[key] = SlicedComparison(samples.batch)
-                    compare(rows[key], values[a][one], values[b][other], one, a, b)
+            values = self._values(sessions, run)
+            rows = {
+                key: self._row(values[a][one], values[b][other], one, a, b)
+                for key, (a, one, b, other) in self.compared.items()
+            }
             return Compared(rows, self._right(run, values), [values] if self.keep else [])
 
         return compared
 
+    def _values(self, sessions: Mapping[str, Session], run: int) -> dict[str, dict[str, np.ndarray]]:
+        feed, noise = self.samples.feed(run), noise_of_run(run)
+        coded, values = self.ends.feed(feed), {}
+        for stage, session in sessions.items():
+            given = coded if stage == EXPLICIT else feed
+            values[stage] = session.run({name: given.get(name, noise) for name in session.inputs})
+        values[EXPLICIT] = self.ends.real(values[EXPLICIT])
+        if FLOAT in values:
+            values[FLOAT] = {self.rename[n]: v for n, v in values[FLOAT].items() if n in self.rename}
+        if self.device is not None:
+            for stage, engine in self.device.stages.items():
+                values[stage] = self.device.batch(engine, run, values[EXPLICIT])
+        return values
+
+    def _row(self, a: np.ndarray, b: np.ndarray, name: str, stage: str, other: str) -> Comparison:
+        if self.names is None:
+            return _inside(a, b)
+        row = SlicedComparison(self.samples.batch)
+        compare(row, a, b, name, stage, other)
+        return row
+
     def _right(self, run: int, values: Mapping[str, Mapping[str, np.ndarray]]) -> dict[tuple[str, str], int]:
-        right: dict[tuple[str, str], int] = {}
+        """(stage, output) -> samples whose largest score is that of their label."""
         labels = self.samples.classes_of(run)
+        right: dict[tuple[str, str], int] = {}
         for stage, outputs in values.items() if labels is not None else ():
             for name in self.names or ():
                 scores = class_scores(outputs[name])
@@ -212,18 +234,6 @@ def compare(row: Comparison, a: np.ndarray, b: np.ndarray, name: str, stage_a: s
             "They do not belong together; check which models were given.",
         )
     row.add(a, b)
-
-
-def _match_outputs(given: list[str], wanted: list[str]) -> dict[str, str]:
-    """Output of the float model -> ours: by name, else by position if there are equally many."""
-    if set(wanted) <= set(given):
-        return {n: n for n in wanted}
-    if len(given) == len(wanted):
-        return dict(zip(given, wanted))
-    raise UserError(
-        f"The float model has the outputs {', '.join(given)}; the translation has {', '.join(wanted)}.",
-        "Give the float model that was quantized.",
-    )
 
 
 # ---------------- results from a device
@@ -270,6 +280,11 @@ class DeviceResults:
             _has_all(name, loaded, outputs)
             arrays[name] = loaded
         return cls(about, arrays, notes)
+
+    @property
+    def stages(self) -> dict[str, str]:
+        """Stage -> engine."""
+        return {f"device {engine}": engine for engine in self.outputs}
 
     def batch(self, engine: str, run: int, like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs of one run, in the shapes of `like`. Raises UserError if the device had fewer samples."""

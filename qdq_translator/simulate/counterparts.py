@@ -38,15 +38,7 @@ class Counterparts:
         """Counterpart in the explicit model, '' if none."""
         graph = self.graph
         if name not in graph.producer and name not in graph.inputs:
-            producer = self.stripped.producer.get(name)
-            if producer is not None and self.is_clamped(name):
-                return self.base(producer.inputs[0])
-            twin = self.by_node.get(producer.name) if producer is not None else None
-            if producer is None or twin is None or twin.op_type != producer.op_type:
-                return ""
-            if len(producer.inputs) < len(twin.inputs):  # its bias is an Add of its own here (rule F8)
-                return ""
-            name = twin.outputs[producer.outputs.index(name)]
+            name = self._of_twin(name)
         while True:
             node = graph.producer.get(name)
             if node is None or not (is_quantize(node) or is_dequantize(node) or self._clips_codes(node)):
@@ -54,6 +46,19 @@ class Counterparts:
             if is_dequantize(node) and node.inputs[0] in graph.inputs:
                 return name
             name = node.inputs[0]
+
+    def _of_twin(self, name: str) -> str:
+        """The output of the node with the same name and operator, for a tensor that only the stripped model has."""
+        producer = self.stripped.producer.get(name)
+        if producer is None:
+            return ""
+        if self.is_clamped(name):
+            return self.base(producer.inputs[0])
+        twin = self.by_node.get(producer.name)
+        # with fewer inputs its bias is an Add of its own here (rule F8)
+        if twin is None or twin.op_type != producer.op_type or len(producer.inputs) < len(twin.inputs):
+            return ""
+        return twin.outputs[producer.outputs.index(name)]
 
     def _clips_codes(self, node: Node) -> bool:
         producer = self.graph.producer.get(node.inputs[0]) if node.inputs else None

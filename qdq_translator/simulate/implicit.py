@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Iterable, Mapping, Optional
 
 import numpy as np
 import numpy.typing as npt
@@ -117,7 +117,7 @@ class ImplicitNetwork:
         if origins is not None:
             unary = frozenset(n for n, o in origins.items() if o.get("rule") in MARKERS and scales.get(n) == 1.0)
         else:  # another translator's files do not say; read it off the graph
-            graph = Graph.from_model(copy_model(model))
+            graph = Graph.from_picture((model, {}))
             unary = frozenset(n for n, scale in scales.items() if is_unary_marker(graph, n, scale))
         plan = [read_row(LayerPlan, row) for row in report.get("plan", ())]
         return cls(model, scales, precisions, unary, config, report, plan)
@@ -243,6 +243,7 @@ class _Builder:
         self._half = {n for n in graph.producer if types.elem_type(n) == TensorProto.FLOAT16}
         self._half.update(n for n in graph.inputs if types.elem_type(n) == TensorProto.FLOAT16)
         self._half.update(n for n, t in graph.initializers.items() if t.data_type == TensorProto.FLOAT16)
+        self._sigmoids = {n.name for n in graph.nodes if options.sigmoid_fp16 and n.is_op(*SIGMOIDS)}
         self._random = np.random.default_rng(options.seed)
         self._run = ""
         self._wide: dict[str, str] = {}
@@ -281,103 +282,90 @@ class _Builder:
         graph, names = self.graph, set()
         for node in graph.nodes:
             above = node.name in self.placement.higher and (self.options.fp16 or node.name in on_dla)
-            if above or (self.options.sigmoid_fp16 and node.is_op(*SIGMOIDS)):
-                names.add(node.name)
-        for node in graph.nodes:
-            if node.name not in names or node.is_op("Resize", "Upsample"):  # their constants are sizes
+            if not above and node.name not in self._sigmoids:
+                continue
+            names.add(node.name)
+            if node.is_op("Resize", "Upsample"):  # their constants are sizes
                 continue
             for index, name in enumerate(list(node.inputs)):
                 if name in graph.initializers and graph.initializers[name].data_type == TensorProto.FLOAT:
-                    if name not in self._constants:
-                        half, weight = graph.unique_name(f"{name}_fp16"), as_weight(graph.initializers[name])
-                        assert weight is not None
-                        self._constants[name] = graph.set_initializer(
-                            half, weight.remade(half, _through_half, weight.dims)
-                        )
-                    graph.set_input(node, index, self._constants[name])
+                    graph.set_input(node, index, self._constant_in_half(name))
         return names
 
-    def _through_half(self, source: str, target: str) -> None:
-        """Float32 -> float16 -> float32, behind the producer of `source`."""
-        graph = self.graph
-        narrow = graph.unique_name(f"{target}_half")
-        steps = ((source, narrow, TensorProto.FLOAT16), (narrow, target, TensorProto.FLOAT))
-        graph.insert_behind(
-            source,
-            [Node("Cast", [read], [made], graph.unique_name(f"{made}_cast"), to=to) for read, made, to in steps],
-        )
+    def _constant_in_half(self, name: str) -> str:
+        if name not in self._constants:
+            half, weight = self.graph.unique_name(f"{name}_fp16"), as_weight(self.graph.initializers[name])
+            assert weight is not None
+            remade = weight.remade(half, _through_half, weight.dims)
+            self._constants[name] = self.graph.set_initializer(half, remade)
+        return self._constants[name]
+
+    def _cast(self, source: str, target: str, to: int) -> Node:
+        return Node("Cast", [source], [target], self.graph.unique_name(f"{target}_cast"), to=to)
+
+    def _insert_half(self, source: str, target: str, readers: list[Node]) -> None:
+        """Float32 -> float16 -> float32: these readers of `source` read `target`."""
+        narrow = self.graph.unique_name(f"{target}_half")
+        steps = self._cast(source, narrow, TensorProto.FLOAT16), self._cast(narrow, target, TensorProto.FLOAT)
+        self._insert(source, target, steps, readers)
+
+    def _insert(self, source: str, target: str, nodes: Iterable[Node], readers: list[Node]) -> None:
+        """The nodes make `target` from `source`: these readers of `source` read `target`."""
+        self.graph.insert_behind(source, nodes)
+        for reader in readers:
+            self.graph.replace_use(reader, source, target)
 
     # ---------------------------------------------------------------- activations
 
     def tensors(self, in_half: set[str]) -> None:
         """Apply rules 1, 2, 4 and 6 to every tensor, as produced and as read."""
         graph = self.graph
-        sigmoids = {n.name for n in graph.nodes if n.is_op(*SIGMOIDS)} if self.options.sigmoid_fp16 else set()
-        names = [*graph.inputs, *(n for node in graph.nodes for n in node.outputs if n)]
-        activations = [n for n in names if self.types.is_float(n) and not graph.is_constant(n)]
-        for name in activations:
-            producer = graph.producer.get(name)
+        for name in self._activations():
+            maker = graph.producer[name].name if name in graph.producer else ""
             is_float32 = self.types.elem_type(name) in (0, TensorProto.FLOAT)
-            if producer is not None and producer.name in in_half and is_float32:
-                wide = graph.unique_name(f"{name}_wide")
-                readers = graph.consumers(name)
-                graph.rename_output(producer, name, wide)
-                self._through_half(wide, name)
-                self._reconnect(readers, wide, name)
-            scale = self.placement.held.get(name)
+            if maker in in_half and is_float32:
+                wide = graph.before_output(name, "wide")
+                self._insert_half(wide, name, graph.consumers(wide))
             self.made[name] = self.read[name] = name
-            if scale is not None and not (producer is not None and producer.name in sigmoids):
-                self._hold(name, scale, sigmoids)
-            self._narrow_readers(name, in_half)
+            scale = self.placement.held.get(name)
+            if scale is not None and maker not in self._sigmoids:
+                self._hold(name, scale)
+            for source in dict.fromkeys((self.made[name], self.read[name])) if is_float32 else ():
+                readers = [n for n in graph.consumers(source) if n.name in in_half and source in n.inputs]
+                if readers:
+                    self._insert_half(source, graph.unique_name(f"{source}_fp16"), readers)
 
-    def _reconnect(self, readers: list[Node], old: str, new: str) -> None:
-        for reader in readers:
-            self.graph.replace_use(reader, old, new)
+    def _activations(self) -> list[str]:
+        names = [*self.graph.inputs, *(name for node in self.graph.nodes for name in node.outputs if name)]
+        return [name for name in names if self.types.is_float(name) and not self.graph.is_constant(name)]
 
-    def _hold(self, name: str, scale: float, sigmoids: set[str]) -> None:
+    def _hold(self, name: str, scale: float) -> None:
         graph = self.graph
         if name in graph.outputs and name in graph.producer:
-            made, read = graph.unique_name(f"{name}_made"), name
-            graph.rename_output(graph.producer[name], name, made)
+            made, read = graph.before_output(name, "made"), name
         else:
             made, read = name, graph.unique_name(f"{name}_held")
-        readers = [n for n in graph.consumers(made) if n.name not in sigmoids]
+        readers = [n for n in graph.consumers(made) if n.name not in self._sigmoids]
         half = name in self._half
         if half:
             self._half.update((made, read))
-        graph.insert_behind(made, self._rounded(made, read, scale, half))
-        self._reconnect(readers, made, read)
+        self._insert(made, read, self._rounded(made, read, scale, half), readers)
         self.made[name], self.read[name] = made, read
-
-    def _narrow_readers(self, name: str, in_half: set[str]) -> None:
-        if self.types.elem_type(name) not in (0, TensorProto.FLOAT):
-            return
-        for source in dict.fromkeys((self.made[name], self.read[name])):
-            readers = [n for n in self.graph.consumers(source) if n.name in in_half and source in n.inputs]
-            if not readers:
-                continue
-            target = self.graph.unique_name(f"{source}_fp16")
-            self._through_half(source, target)
-            self._reconnect(readers, source, target)
 
     def widen(self) -> None:
         """Rule 8, when all else is done."""
         graph = self.graph
-        if not self._half:
-            return
-        for node in list(graph.nodes):
+        for node in list(graph.nodes) if self._half else ():
             if node.name not in self.placement.int8:
                 continue
             for index, name in enumerate(list(node.inputs)):
                 if name in self._half:
                     graph.set_input(node, index, self._widened(name))
             for name in [n for n in node.outputs if n in self._half]:
-                readers, wide = graph.consumers(name), graph.unique_name(f"{name}_wide")
-                graph.rename_output(node, name, wide)
+                wide = graph.before_output(name, "wide")
                 graph.value_info.pop(wide, None)  # of the old type
-                cast = Node("Cast", [wide], [name], graph.unique_name(f"{name}_cast"), to=TensorProto.FLOAT16)
-                graph.insert_after(cast, node)
-                self._reconnect([r for r in readers if r.name not in self._widening], wide, name)
+                readers = [reader for reader in graph.consumers(wide) if reader.name not in self._widening]
+                self._insert(wide, name, [self._cast(wide, name, TensorProto.FLOAT16)], readers)
 
     def _widened(self, name: str) -> str:
         """A float16 tensor or constant in float32; for quantized values, before rounding to float16."""
@@ -388,8 +376,7 @@ class _Builder:
             if values is not None:
                 graph.add_initializer(wide, values.astype(np.float32))
             else:
-                cast = Node("Cast", [name], [wide], graph.unique_name(f"{wide}_cast"), to=TensorProto.FLOAT)
-                graph.insert_after(cast, graph.producer.get(name))
+                graph.insert_behind(name, [self._cast(name, wide, TensorProto.FLOAT)])
         return self._wide[name]
 
     def _constant(self, key: str, value: npt.ArrayLike, dtype: type = np.float32) -> str:

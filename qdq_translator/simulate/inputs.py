@@ -8,7 +8,7 @@ import functools
 import hashlib
 import pickle
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, cast
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, cast
 
 import numpy as np
 import onnx
@@ -17,8 +17,10 @@ from qdq_translator.core.disk import shown_place
 from qdq_translator.core.errors import UserError, needed
 from qdq_translator.core.formats.npz import read_npy, read_npz
 from qdq_translator.core.formats.polygraphy import read_inputs
+from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.words import by_x, counted
-from qdq_translator.core.workers.work import shards
+from qdq_translator.core.workers.work import Work, shards
+from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.places import Place, RemoteArray, RemotePlace, opened, place
 from qdq_translator.simulate.run import in_rank
 
@@ -182,6 +184,59 @@ def _wants(specs: Sequence[InputSpec]) -> str:
     return "The model requires " + "; ".join(str(s) for s in specs) + "."
 
 
+# ---------------- values that are not finite
+
+
+REMEDY = "Correct the data, or leave such samples out with --ignore_nonfinite."
+
+_Spoilt = Tuple[int, str, int]
+"""Run, input, and how many of its values are NaN or infinite."""
+
+
+def left_out(samples: int, total: int) -> str:
+    """Note that `samples` of `total` were left out."""
+    return (
+        f"{samples} of {counted(total, 'sample')} {'holds' if samples == 1 else 'hold'} values that are not finite and "
+        f"{'was' if samples == 1 else 'were'} left out"
+    )
+
+
+def only_finite(samples: Samples, ignore: bool, progress: Progress = silent, where: Evaluation = HERE) -> Samples:
+    """The samples, with `ignore` those with finite inputs, and a note of how many are not.
+
+    Raises UserError, with the first place, if some are not and `ignore` is not set, or if all are not.
+    """
+    found: list[_Spoilt] = where.over(_Counting(samples), samples.runs, progress, "reading inputs")
+    if not found:
+        return samples
+    runs = {run for run, _, _ in found}
+    if ignore and len(runs) < samples.runs:
+        kept = samples.chosen([run for run in range(samples.runs) if run not in runs])
+        return dataclasses.replace(kept, notes=[*kept.notes, left_out(len(samples) - len(kept), len(samples))])
+    total = sum(count for _, _, count in found)
+    first, name, _ = found[0]
+    what = "samples" if samples.batch == 1 else f"batches of {samples.batch} samples"
+    raise UserError(
+        f"{samples.source}: {counted(total, 'value')} in {len(runs)} of {samples.runs} {what} "
+        f"{'is' if total == 1 else 'are'} not finite (NaN or infinite), the first of input '{name}' in "
+        f"{samples.words(first)}.",
+        "Correct the data." if len(runs) == samples.runs else REMEDY,
+    )
+
+
+@dataclasses.dataclass
+class _Counting(Work):
+    samples: Samples
+
+    def open(self) -> Callable[[int], list[_Spoilt]]:
+        def of_run(run: int) -> list[_Spoilt]:
+            floats = ((name, values) for name, values in self.samples.feed(run).items() if values.dtype.kind == "f")
+            counts = ((name, values.size - np.count_nonzero(np.isfinite(values))) for name, values in floats)
+            return [(run, name, int(count)) for name, count in counts if count]
+
+        return of_run
+
+
 # ---------------- random
 
 
@@ -249,8 +304,9 @@ def load_samples(
     elif kind:
         samples = _arrays(_arrays_of(path, specs), specs, count, shown_place(str(path)))
     else:
-        hint = "neither .npy, .npz, Polygraphy's .json, an image nor a folder"
-        raise UserError(f"Inputs {path} are {hint}.", _wants(specs))
+        raise UserError(
+            f"Inputs {path} are neither .npy, .npz, Polygraphy's .json, an image nor a folder.", _wants(specs)
+        )
     return dataclasses.replace(samples, reopen=functools.partial(load_samples, path, specs, count, images))
 
 
@@ -376,10 +432,11 @@ def _check_type(given: np.dtype, spec: InputSpec, source: str) -> None:
     needs = spec.dtype
     if given == needs or any(given.kind in kinds and needs.kind in kinds for kinds in ("f", "iu")):
         return
-    preprocess = "Convert it first, with the preprocessing that the network was trained with."
     raise UserError(
         f"{source}: array '{spec.name}' holds {given}; the model requires {needs}.",
-        preprocess if needs.kind == "f" else f"Convert it to {needs}.",
+        "Convert it first, with the preprocessing that the network was trained with."
+        if needs.kind == "f"
+        else f"Convert it to {needs}.",
     )
 
 

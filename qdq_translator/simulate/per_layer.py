@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Callable, Iterator, Optional, Sequence
+from typing import Iterator, Mapping, Optional, Sequence
 
 from qdq_translator.core.formats.verify_rows import Jump, Layer, Layers
 from qdq_translator.core.rules import STATED
@@ -30,6 +30,7 @@ from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.scales.inference import pass_through
+from qdq_translator.simulate.account import Account
 from qdq_translator.simulate.calibration.observe import in_groups
 from qdq_translator.simulate.compare import EXPLICIT, SIMULATED, Comparing, Setup, Tensors
 from qdq_translator.simulate.metrics import Comparison, noise_to_db
@@ -100,9 +101,9 @@ class LayerComparison:
                     found.append(Jump(row.tensor, row.node, row.op, where, added, lost, sqnr, tuple(row.notes)))
         return found
 
-    def row(self, change: Callable[[Jump], Jump] = lambda jump: jump) -> Layers:
-        """change: what is to be said of a jump further."""
-        jumps = [change(jump) for jump in self.jumps]
+    def row(self, account: Optional[Account] = None) -> Layers:
+        """account: gives the jumps their share of the noise."""
+        jumps = self.jumps if account is None else [account.with_share(jump) for jump in self.jumps]
         ranked = sorted(jumps, key=lambda jump: -jump.added)
         return Layers(jumps[0] if jumps else None, tuple(ranked), tuple(row.row() for row in self.rows))
 
@@ -140,10 +141,7 @@ def _relate(rows: list[Row], graph: Graph, types: TensorTypes) -> None:
     passes on its inherited noise."""
     by_tensor = {row.tensor: row for row in rows}
     for row in rows:
-        readers = graph.consumers(row.tensor)
-        behind = [by_tensor[n].read.noise for r in readers for n in r.outputs if n in by_tensor]
-        if readers and row.tensor not in graph.outputs and len(behind) >= len(readers):
-            row.passed_on = max(behind)
+        row.passed_on = _passed_on(row, graph, by_tensor)
     handed_on = {row.tensor: (row.for_readers, row.harmless) for row in rows}
     for node in graph.nodes:
         noises = [handed_on.get(n, (0.0, False)) for n in float_activations(node.reads(), graph, types)]
@@ -153,6 +151,14 @@ def _relate(rows: list[Row], graph: Graph, types: TensorTypes) -> None:
                 by_tensor[name].inherited, by_tensor[name].behind_harmless = inherited, behind_harmless
             else:
                 handed_on[name] = inherited, behind_harmless
+
+
+def _passed_on(row: Row, graph: Graph, by_tensor: Mapping[str, Row]) -> float:
+    """The most noise of a reader's output; infinite if that is not known of each reader."""
+    readers = graph.consumers(row.tensor)
+    behind = [by_tensor[n].read.noise for r in readers for n in r.outputs if n in by_tensor]
+    known = readers and row.tensor not in graph.outputs and len(behind) >= len(readers)
+    return max(behind) if known else math.inf
 
 
 class Notes:
@@ -176,17 +182,13 @@ class Notes:
             made if has_made else None,
             max(read, key=lambda comparison: comparison.noise),
             placement.held.get(tensor),
-            notes=self.of(tensor),
+            notes=[*filter(None, self._scale(tensor)), *(self._layer(node) if node is not None else ())],
             harmless=self.is_harmless(tensor),
             unrounded=tensor in placement.stay_float or tensor in placement.fused,
         )
         if tensor in self.network.unary and has_made and made.peak > INT8_MAX:
             row.notes.append(f"its values reach {made.peak:.4g}: where Conv and Add are not fused, 127 cuts them")
         return row
-
-    def of(self, tensor: str) -> list[str]:
-        node = self.stripped.producer.get(tensor)
-        return [*self._scale(tensor), *(self._layer(node) if node is not None else [])]
 
     def is_harmless(self, tensor: str) -> bool:
         """See the module."""
@@ -200,66 +202,62 @@ class Notes:
             for o in outputs
         )
 
-    def _scale(self, tensor: str) -> list[str]:
-        placement, notes = self.placement, []
-        scale = placement.held.get(tensor)
+    def _scale(self, tensor: str) -> Iterator[str]:
+        placement, scale, given = self.placement, self.placement.held.get(tensor), self.names.stated(tensor)
         if tensor in self.network.unary and tensor not in placement.stay_float:
-            notes.append(
-                "unary scale 1.0 (rule S9), applied: values above 127 saturate"
-                if scale is not None
-                else "unary scale 1.0 (rule S9), taken for fused and not applied"
-            )
-            return notes
-        given = self.names.stated(tensor)
-        if scale is None:
-            if tensor in placement.stay_float:
-                notes.append("has a scale and stays float, because no INT8 layer reads it")
-            elif tensor in placement.fused:
-                notes.append("passes unrounded through a fusion (see --fuse)")
-            elif given:
-                notes.append(f"the model quantizes it with {_numbers(given)}, the cache has no scale for it")
-            return notes
-        if len(given) > 1:
-            notes.append(
-                f"conflict (rule C1): the model quantizes it with {_numbers(given)}; the cache has {scale:.6g}"
-            )
-        elif len(given) == 1 and scale != given[0]:
-            factor = f", {scale / given[0]:.4g} times" if given[0] else ""
-            notes.append(f"the cache has {scale:.6g}, the model quantizes it with {given[0]:.6g}{factor}")
-        origin = self.origins.get(tensor, {})
-        if not given:
-            rule = origin.get("rule", "")
-            source = f" from '{origin['source']}'" if origin.get("source") else ""
-            at = f" at '{origin['node']}'" if origin.get("node") else ""
-            notes.append(
-                f"scale {scale:.6g} inferred by rule {rule}{at}{source}"
-                if rule and rule not in STATED
-                else f"scale {scale:.6g}, which the model does not state"
-            )
-        if tensor in self.stripped.outputs and not given:
-            notes.append("it is a graph output, which should have no scale of its own (rule S2)")
-        base = self.names.base(tensor)
-        if given and base in self.names.aliases(tensor) and not self.names.is_moved(tensor):
-            readers = [n.name for n in self.explicit.consumers(base) if not is_quantize(n)]
-            who = [*readers[:3], *(["readers of the graph output"] if base in self.explicit.outputs else [])]
-            notes.append(f"read as float by {', '.join(who)} in the model, rounded for them here (rule C2)")
-        return notes
+            how = "taken for fused and not applied" if scale is None else "applied: values above 127 saturate"
+            yield f"unary scale 1.0 (rule S9), {how}"
+        elif scale is not None:
+            yield self._stated(scale, given) if given else self._not_stated(tensor, scale)
+            if not given and tensor in self.stripped.outputs:
+                yield "it is a graph output, which should have no scale of its own (rule S2)"
+            if given:
+                yield self._read_as_float(tensor)
+        elif tensor in placement.stay_float:
+            yield "has a scale and stays float, because no INT8 layer reads it"
+        elif tensor in placement.fused:
+            yield "passes unrounded through a fusion (see --fuse)"
+        elif given:
+            yield f"the model quantizes it with {_numbers(given)}, the cache has no scale for it"
 
-    def _layer(self, node: Node) -> list[str]:
-        notes = []
+    def _stated(self, scale: float, given: list[float]) -> str:
+        """given: the scales that the model states; '' if they are this one."""
+        if len(given) > 1:
+            return f"conflict (rule C1): the model quantizes it with {_numbers(given)}; the cache has {scale:.6g}"
+        if scale == given[0]:
+            return ""
+        factor = f", {scale / given[0]:.4g} times" if given[0] else ""
+        return f"the cache has {scale:.6g}, the model quantizes it with {given[0]:.6g}{factor}"
+
+    def _not_stated(self, tensor: str, scale: float) -> str:
+        origin = self.origins.get(tensor, {})
+        rule, node, source = (origin.get(key, "") for key in ("rule", "node", "source"))
+        if not rule or rule in STATED:
+            return f"scale {scale:.6g}, which the model does not state"
+        at, of = f" at '{node}'" if node else "", f" from '{source}'" if source else ""
+        return f"scale {scale:.6g} inferred by rule {rule}{at}{of}"
+
+    def _read_as_float(self, tensor: str) -> str:
+        """'' if nothing reads it unrounded in the model."""
+        base = self.names.base(tensor)
+        if base not in self.names.aliases(tensor) or self.names.is_moved(tensor):
+            return ""
+        readers = [n.name for n in self.explicit.consumers(base) if not is_quantize(n)]
+        who = [*readers[:3], *(["readers of the graph output"] if base in self.explicit.outputs else [])]
+        return f"read as float by {', '.join(who)} in the model, rounded for them here (rule C2)"
+
+    def _layer(self, node: Node) -> Iterator[str]:
         row = self.weights.get(node.name)
         if node.name in self.requantized and row is None and self.network.report:
-            notes.append("weights rounded to INT8, which the model leaves in float")
+            yield "weights rounded to INT8, which the model leaves in float"
         elif node.name in self.requantized and row is not None and not row.get("exact", True):
             share = f"{100 * row.get('share', 0):.4g}%"
-            notes.append(f"weights requantized: {share} of the quantized values stay as trained (rule W1)")
-        base = self.names.base(node.outputs[0])
-        twin = self.explicit.producer.get(base)
+            yield f"weights requantized: {share} of the quantized values stay as trained (rule W1)"
+        twin = self.explicit.producer.get(self.names.base(node.outputs[0]))
         if twin is not None and twin.op_type == "BatchNormalization" and node.op_type != "BatchNormalization":
-            notes.append(f"BatchNormalization '{twin.name}' folded into it (rule F1)")
+            yield f"BatchNormalization '{twin.name}' folded into it (rule F1)"
         if node.name in self.placement.higher:
-            notes.append("runs above INT8")
-        return notes
+            yield "runs above INT8"
 
 
 def _numbers(values: list[float]) -> str:

@@ -143,7 +143,7 @@ class _Half:
         for name in sorted(self.missing):
             shape = self.side.sizes(name)
             if shape is None:
-                raise UserError(f"the shape of '{name}' is not known")
+                raise UserError(f"the shape of '{name}' is not known.")
             found[name] = shape
         return found
 
@@ -254,9 +254,9 @@ def _measured(piece: _Piece, outputs: Sequence[str], scales: Mapping[str, float]
         for name, found in rows.items():
             inferred, one, two = piece[0].side.sizes(name), want.pop(name), got.pop(name)
             if inferred not in (None, one.shape):
-                raise UserError(f"'{name}' has the shape {list(one.shape)}, not {list(inferred or ())}")
+                raise UserError(f"'{name}' has the shape {list(one.shape)}, not {list(inferred or ())}.")
             if one.size != two.size:
-                raise UserError(f"'{name}' has {one.size} values instead of {two.size}")
+                raise UserError(f"'{name}' has {one.size} values instead of {two.size}.")
             found.append(Comparison())
             found[-1].add(two.reshape(one.shape), one)
     return rows

@@ -24,7 +24,6 @@ from qdq_translator.ir.wire import LARGE
 from qdq_translator.passes import names
 from qdq_translator.passes.cleanup import remove_dead_nodes, remove_unused_initializers
 from qdq_translator.quantizers.parameters import read_parameters
-from qdq_translator.simulate.implicit import copy_model
 
 _WEIGHTS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
 """Types of tensors whose values decide nothing while a model is loaded."""
@@ -180,54 +179,64 @@ class Sliced:
         """types: of the graph. fetch: tensors to return instead of its outputs."""
         self._graph, self._what = graph, what
         self._wanted = dict.fromkeys(graph.outputs if fetch is None else fetch)
-        self._slices: list[list[Node]] = [[]]
         self._session: Optional[Session] = None
-        sizes = {name: 4 * math.prod(tensor.dims) for name, tensor in graph.initializers.items()}
-        sizes.update((name, 4 * math.prod(types.static_shape(name) or ())) for name in graph.producer)
-        taken, at_once = 0, any("Sequence" in node.op_type or "Optional" in node.op_type for node in graph.nodes)
-        for node in _constants_late(graph):
-            own = sum(sizes.get(name, 0) for name in (*node.reads(), *node.outputs))
-            if taken + own > _SLICE and self._slices[-1] and not at_once:
-                self._slices.append([])
-                taken = 0
-            self._slices[-1].append(node)
-            taken += own
+        self._slices = list(_in_slices(graph, types))
         self._last = {name: index for index, nodes in enumerate(self._slices) for n in nodes for name in n.reads()}
 
     def run(self, feed: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
         """Tensors that were asked for with their values, in the order in which they are computed. Raises UserError."""
-        known = dict(feed)
+        known = {name: array for name, array in feed.items() if name not in self._graph.producer}
         for name in self._wanted:
             if name in known or name in self._graph.initializers:
                 yield name, known[name] if name in known else to_array(self._graph.initializers[name])
-        for index, nodes in enumerate(self._slices):
-            made = dict.fromkeys(name for node in nodes for name in node.outputs if name)
-            makes = [name for name in made if name in self._wanted or self._last.get(name, -1) > index]
-            read = dict.fromkeys(name for node in nodes for name in node.reads())
-            if makes:
-                values = {name: known[name] for name in read if name in known and name not in made}
-                found = self._computed(nodes, values, makes)
-                del values
-                known.update((name, found[name]) for name in makes if self._last.get(name, -1) > index)
-                for name in read:
-                    if self._last[name] <= index:
-                        known.pop(name, None)
-                yield from ((name, found.pop(name)) for name in makes if name in self._wanted)
+        for index in range(len(self._slices)):
+            makes = self._makes(index)
+            found = self._computed(index, known, makes) if makes else {}
+            values = (*known.items(), *found.items())
+            known = {name: array for name, array in values if self._last.get(name, -1) > index}
+            del values
+            for name in makes:
+                array = found.pop(name)
+                if name in self._wanted:
+                    yield name, array
 
-    def _computed(self, nodes: list[Node], values: dict[str, np.ndarray], makes: list[str]) -> dict[str, np.ndarray]:
+    def _makes(self, index: int) -> list[str]:
+        """Tensors of a slice that later ones or the caller want."""
+        made = dict.fromkeys(name for node in self._slices[index] for name in node.outputs if name)
+        return [name for name in made if name in self._wanted or self._last.get(name, -1) > index]
+
+    def _computed(self, index: int, known: Mapping[str, np.ndarray], makes: list[str]) -> dict[str, np.ndarray]:
         """Weights are inputs of the session: it would copy initializers."""
         _trim()(0)
+        nodes = self._slices[index]
         model, weights = self._graph.submodel(nodes, "slice")
-        large = {n: np.ascontiguousarray(w.array()) for n, w in weights.items() if w.ByteSize() >= LARGE}
-        values.update(large)
+        values = {name: known[name] for node in nodes for name in node.reads() if name in known}
+        values.update({n: np.ascontiguousarray(w.array()) for n, w in weights.items() if w.ByteSize() >= LARGE})
         session = self._session
         if session is None:
             given = (self._graph.inputs.get(name) or value_info(name, v.dtype) for name, v in values.items())
             model.graph.input.extend(given)
-            small = {name: weight for name, weight in weights.items() if name not in large}
+            small = {name: weight for name, weight in weights.items() if name not in values}
             session = Session(model, self._what, makes, weights=small)
             self._session = session if len(self._slices) == 1 else None
         return session.run(values)
+
+
+def _in_slices(graph: Graph, types: TensorTypes) -> Iterator[list[Node]]:
+    """The nodes, in slices of `_SLICE` bytes. A sequence or an optional cannot pass from one session to another."""
+    at_once = any("Sequence" in node.op_type or "Optional" in node.op_type for node in graph.nodes)
+    sizes = {name: 4 * math.prod(tensor.dims) for name, tensor in graph.initializers.items()}
+    sizes.update((name, 4 * math.prod(types.static_shape(name) or ())) for name in graph.producer)
+    nodes: list[Node] = []
+    taken = 0
+    for node in _constants_late(graph):
+        own = sum(sizes.get(name, 0) for name in (*node.reads(), *node.outputs))
+        if taken + own > _SLICE and nodes and not at_once:
+            yield nodes
+            nodes, taken = [], 0
+        nodes.append(node)
+        taken += own
+    yield nodes
 
 
 def _constants_late(graph: Graph) -> Iterator[Node]:
@@ -264,13 +273,8 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     """The same function with everything independent of the inputs computed once, by ONNX Runtime. Weights after their
     Q/DQ pairs become initializers, so that they are not rounded again with every sample. Float16 nodes stay: ONNX
     Runtime computes them in float32 if it has no other kernel, and rounds at fewer places than the graph specifies."""
-    graph = Graph.from_model(copy_model(model))
-    constant: set[str] = set()
-    for node in graph.nodes:
-        inputs = [name for name in node.reads() if name]
-        is_plain = node.is_standard and not any(True for _ in node.subgraphs()) and not node.is_op(*RANDOM)
-        if is_plain and all(name in constant or name in graph.initializers for name in inputs):
-            constant.update(name for name in node.outputs if name)
+    graph = Graph.from_picture((model, {}))
+    constant = _constant_tensors(graph)
     wanted = [
         name
         for name in graph.producer
@@ -289,6 +293,16 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     remove_dead_nodes(graph)
     remove_unused_initializers(graph)
     return graph.to_model()
+
+
+def _constant_tensors(graph: Graph) -> set[str]:
+    """Those that nodes make of constants alone."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        is_plain = node.is_standard and not any(True for _ in node.subgraphs()) and not node.is_op(*RANDOM)
+        if is_plain and all(not name or name in found or name in graph.initializers for name in node.reads()):
+            found.update(name for name in node.outputs if name)
+    return found
 
 
 # ---------------- the explicit model

@@ -15,7 +15,6 @@ import onnx
 
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX
-from qdq_translator.simulate.implicit import copy_model
 from qdq_translator.simulate.metrics import same_bits
 from qdq_translator.simulate.run import Session, value_info
 
@@ -80,7 +79,7 @@ class Segments:
     """`model`, cut behind the targets of `changes`. provider: of ONNX Runtime."""
 
     def __init__(self, model: onnx.ModelProto, changes: Sequence[Change], provider: str = "cpu") -> None:
-        self._graph = graph = Graph.from_model(copy_model(model))
+        self._graph = graph = Graph.from_picture((model, {}))
         self._provider, self._lock = provider, threading.Lock()
         self.outputs = list(graph.outputs)
         targets = {target for change in changes for target in change.tensors}

@@ -20,6 +20,7 @@ ones).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from typing import Callable, Optional, Sequence
 
@@ -39,7 +40,7 @@ from qdq_translator.simulate.account import (
     components,
     families,
 )
-from qdq_translator.simulate.implicit import Simulated, copy_model
+from qdq_translator.simulate.implicit import Simulated
 
 KEPT_IF_DB = 0.5
 KEPT_SHARE = 1 - 10 ** (-KEPT_IF_DB / 10)
@@ -67,13 +68,12 @@ def measure_sensitivity(
     start, network = time.monotonic(), judge.network
     progress("measuring the noise account", 0, 3)
     base = judge.simulated({})
-    baseline, graph = judge.of(base), Graph.from_model(copy_model(network.model))
+    baseline, graph = judge.of(base), network.graph()
     spent = max(time.monotonic() - start, 1e-9)  # for two passes: float and INT8
     passes = min(PASSES, 2 * (time_limit - spent) / spent)
     found = account(judge, passes=passes, audit=audit) if passes >= 1 else None
-    left = sum(map(_can_be_kept, components(graph, base.placement, network)))
-    if found is not None:
-        left = sum(entry.members for entry in found.entries if entry.members > 1) if passes < PASSES else 0
+    candidates = components(graph, base.placement, network)
+    left = sum(map(_can_be_kept, candidates)) if found is None else _left_out(found, passes)
 
     def is_late() -> bool:
         return time.monotonic() - start > time_limit
@@ -81,9 +81,7 @@ def measure_sensitivity(
     progress("leaving one tensor float", 1, 3)
     ranking = _ranked(judge, base, found) if found is not None and not is_late() else []
     progress("keeping the best together", 2, 3)
-    promising = [entry.candidate for entry, quality in ranking if (quality.metric_gain or 0.0) > 0]
-    if judge.metric is None:
-        promising = _promising([entry for entry, _ in ranking], found.total if found is not None else 0.0)
+    promising = _promising(ranking, found.total if found is not None else 0.0)
     promising = [_without_markers(judge, graph, base.placement, candidate) for candidate in promising]
     chosen = _kept_together(judge, promising, baseline, enough, is_late)
     progress("keeping the best together", 3, 3)
@@ -114,6 +112,11 @@ def _freed(candidate: Candidate, quality: Quality, found: Optional[Account]) -> 
     return Freed(candidate.label, candidate.tensors, candidate.layers, **figures, noise_share=share, causes=causes)
 
 
+def _left_out(found: Account, passes: float) -> int:
+    """Tensors that are not told apart, because time was short."""
+    return sum(entry.members for entry in found.entries if entry.members > 1) if passes < PASSES else 0
+
+
 def _can_be_kept(candidate: Candidate) -> bool:
     return bool(candidate.layers) and all(map(is_expressible, candidate.layers))
 
@@ -123,11 +126,7 @@ def _ranked(judge: Judge, base: Simulated, found: Account) -> list[tuple[Entry, 
     rows = [entry for entry in found.entries if _can_be_kept(entry.candidate)]
     rows = [entry for entry in rows if entry.candidate.tensors or found.share(entry.noise) >= LEAST_WEIGHTS]
     loudest = rows[:MOST_KEPT]
-    related = []
-    for family in families([entry.candidate for entry in rows], judge.network):
-        members = [entry for entry in rows if set(entry.candidate.tensors) <= set(family.tensors)]
-        if any(entry in loudest for entry in members if entry.candidate.tensors):
-            related.append(Entry(family, sum(entry.noise for entry in members), excess=1.0))
+    related = _related(rows, loudest, judge)
     tried = judge.without(base, [entry.candidate for entry in (*loudest, *related)])
     ranking = list(zip(loudest, tried))
     gains = {name: quality.gain_db for entry, quality in ranking for name in entry.candidate.tensors}
@@ -142,12 +141,25 @@ def _ranked(judge: Judge, base: Simulated, found: Account) -> list[tuple[Entry, 
     return sorted(ranking, key=rank)
 
 
-def _promising(entries: Sequence[Entry], total: float) -> list[Candidate]:
-    """3 of the module. total: noise energy of the account."""
+def _related(rows: Sequence[Entry], loudest: Sequence[Entry], judge: Judge) -> list[Entry]:
+    """The families of the loudest tensors."""
+    heard = {name for entry in loudest for name in entry.candidate.tensors}
+    found = []
+    for family in families([entry.candidate for entry in rows], judge.network):
+        members = [entry for entry in rows if {*entry.candidate.tensors} <= {*family.tensors}]
+        if not heard.isdisjoint(family.tensors):
+            found.append(Entry(family, sum(entry.noise for entry in members), excess=1.0))
+    return found
+
+
+def _promising(ranking: Sequence[tuple[Entry, Quality]], total: float) -> list[Candidate]:
+    """3 of the module, or 4 with a metric. total: noise energy of the account."""
+    if any(quality.metric_gain is not None for _, quality in ranking):
+        return [entry.candidate for entry, quality in ranking if (quality.metric_gain or 0.0) > 0]
     chosen: list[Candidate] = []
     covered: set[str] = set()
     left = total
-    for entry in entries:
+    for entry, _ in ranking:
         if entry.candidate.tensors and covered.issuperset(entry.candidate.tensors):
             continue
         stands_out = entry.noise >= KEPT_SHARE * total or entry.excess >= MISFIT
@@ -179,26 +191,26 @@ def _kept_together(
     is_late: Callable[[], bool],
 ) -> list[tuple[Candidate, Quality]]:
     """3 and 4 of the module."""
-    known: dict[tuple[Candidate, ...], Quality] = {(): baseline}
 
-    def quality(rows: Sequence[Candidate]) -> Quality:
-        if tuple(rows) not in known:
-            layers = fp16_layers(layer for candidate in rows for layer in candidate.layers)
-            known[tuple(rows)] = judge.of(judge.simulated(layers)).over(baseline)
-        return known[tuple(rows)]
+    @functools.lru_cache(maxsize=None)
+    def quality(rows: tuple[Candidate, ...]) -> Quality:
+        layers = fp16_layers(Candidate.joined(rows).layers)
+        return judge.of(judge.simulated(layers)).over(baseline) if rows else baseline
 
-    chosen: list[Candidate] = []
-    sizes = range(1, len(promising) + 1) if enough is not None else [len(promising)]
-    for size in sizes:
+    chosen: tuple[Candidate, ...] = ()
+    for size in range(1, len(promising) + 1) if enough is not None else [len(promising)]:
         if quality(chosen).reaches(enough) or is_late():
             break
-        chosen = list(promising[:size])
+        chosen = tuple(promising[:size])
     for candidate in reversed(chosen):
-        rest = [other for other in chosen if other is not candidate]
         if is_late():
             break
-        gain = quality(chosen).over(quality(rest))
-        worth = gain.gain_db >= KEPT_IF_DB if gain.metric_gain is None else gain.metric_gain > 0
-        if quality(rest).reaches(enough) or not worth:
+        rest = tuple(other for other in chosen if other is not candidate)
+        if quality(rest).reaches(enough) or not _is_worth(quality(chosen).over(quality(rest))):
             chosen = rest
     return [(candidate, quality(chosen[: number + 1])) for number, candidate in enumerate(chosen)]
+
+
+def _is_worth(gain: Quality) -> bool:
+    """Its layers above INT8."""
+    return gain.gain_db >= KEPT_IF_DB if gain.metric_gain is None else gain.metric_gain > 0

@@ -56,7 +56,7 @@ from qdq_translator.ir.qparams import INT8_MAX, QuantParams
 from qdq_translator.ir.types import FLOAT_TYPES, TensorTypes
 from qdq_translator.ir.weights import to_array, weight_of
 from qdq_translator.quantizers.parameters import read_parameters
-from qdq_translator.scales.inference import all_rules, rules_by_op
+from qdq_translator.scales.inference import ScaleRule, all_rules, rules_by_op
 from qdq_translator.scales.inference.context import Context, Policy
 from qdq_translator.scales.inference.formulas import WITHIN_ONE
 from qdq_translator.scales.table import Origin, ScaleTable
@@ -220,22 +220,27 @@ def proper_scales(setup: Setup) -> Proper:
         elif rules.get(tensor) in STATED and tensor in planned:
             stated[tensor] = planned[tensor]  # a clamp's output, or what data movement on quantized values reads
     gates = {n.outputs[0] for n in graph.nodes if setup.options.sigmoid_fp16 and n.is_op(*SIGMOIDS)}
-    held = [name for name in setup.simulated.placement.held if name in planned and name not in gates]
-    others = {name: planned[name] for name in held if name not in stated}
-    tight: dict[str, tuple[float, float]] = {}
+    held = setup.simulated.placement.held.keys() & planned.keys() - gates - stated.keys()
+    proper = Proper(stated, {name: planned[name] for name in setup.simulated.placement.held if name in held}, {})
+    if not setup.random:
+        _limit_to_data(setup, proper)
+    return proper
+
+
+def _limit_to_data(setup: Setup, proper: Proper) -> None:
+    """No scale that the model does not state is much larger than the best one on the data."""
+    graph, others = setup.names.stripped, proper.others
     few = setup.samples.some(BRIEF_RUNS * 2)
-    wanted = [] if setup.random else list(others)
-    observed = observe(graph, TensorTypes(graph), stated, wanted, few, where=setup.where)
+    observed = observe(graph, TensorTypes(graph), proper.stated, list(others), few, where=setup.where)
     for name, histogram in observed.histograms.items():
         if not 0 < histogram.amax < math.inf:
             continue
         best, amax = mse(histogram), others[name] * INT8_MAX
         noise, least = (float(e) for e in squared_error(histogram, np.array([amax, best])))
-        calibrated = rules.get(name) == CALIBRATED
+        calibrated = setup.network.rules.get(name) == CALIBRATED
         if calibrated and amax < best and noise > max(INFERRED**2 * least, HARMLESS * energy(histogram)):
-            tight[name] = clipped(histogram, amax), noise_to_db(noise / energy(histogram))
+            proper.tight[name] = clipped(histogram, amax), noise_to_db(noise / energy(histogram))
         others[name] = min(others[name], (1.0 if calibrated else INFERRED) * best / INT8_MAX)
-    return Proper(stated, others, tight)
 
 
 SAME = 1e-3
@@ -267,30 +272,40 @@ class _Table(ScaleTable):
             self.given.append((value, origin.rule, origin.source))
         return True
 
+    def given_to(
+        self, tensor: str, node: Node, rules: Iterable[ScaleRule], context: Context
+    ) -> list[tuple[float, str, str]]:
+        """What the rules give the tensor at a node, from all other scales. context: of this table."""
+        self.tensor, self.given = tensor, []
+        for rule in rules:
+            for apply in filter(None, (rule.forward, rule.backward)):
+                apply(node, context)
+        return self.given
+
 
 def _underived(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:
     """Sentences. graph: of the stripped network."""
-    origins = network.origins
+    origins, policy = network.origins, _policy(network)
     named = {node.name: node for node in graph.nodes}
-    flags = frozenset(flag for row in RULES.values() for flag in row.options)
-    passed = tuple(network.option.get("addtl_ops_to_infer_adjacent_scales") or ())
-    policy = Policy(flags, passed, network.option.get("inference") or "sound")
     rules, table = rules_by_op(all_rules(policy)), _Table(network.scales)
     context = Context(graph, TensorTypes(graph), table, policy)
+    chosen = {name for name, origin in origins.items() if origin.get("rule") in CHOSEN}
     for tensor, origin in origins.items():
-        node, scale, source = named.get(origin.get("node", "")), network.scales.get(tensor), origin.get("source", "")
-        rule = origin["rule"]
-        if node is None or scale is None or rule in _NOT_DERIVED:
+        node, scale = named.get(origin.get("node", "")), network.scales.get(tensor)
+        rule, source = origin["rule"], origin.get("source", "")
+        if node is None or scale is None or rule in _NOT_DERIVED or not chosen.isdisjoint(source.split(", ")):
             continue
-        if any(origins.get(name, {}).get("rule") in CHOSEN for name in source.split(", ")):
-            continue
-        table.tensor, table.given = tensor, []
-        for row in rules.get(node.op_type, ()):
-            for apply in filter(None, (row.forward, row.backward)):
-                apply(node, context)
-        due = [value for value, by, of in table.given if (by, of) == (rule, source)]
+        given = table.given_to(tensor, node, rules.get(node.op_type, ()), context)
+        due = [value for value, by, of in given if (by, of) == (rule, source)]
         if due and not any(abs(scale - value) <= SAME * value for value in due):
             yield f"Tensor '{tensor}' has the scale {scale:.6g}; by rule {rule} from '{source}' it is {due[0]:.6g}."
+
+
+def _policy(network: ImplicitNetwork) -> Policy:
+    """Every rule is on: the origins say which were."""
+    flags = frozenset(flag for row in RULES.values() for flag in row.options)
+    passed = tuple(network.option.get("addtl_ops_to_infer_adjacent_scales") or ())
+    return Policy(flags, passed, network.option.get("inference") or "sound")
 
 
 def _beyond_bounds(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:
@@ -326,29 +341,43 @@ def judge(
 ) -> Verdict:
     """found: explicit model against simulated engine. samples: how many both were measured on. random: the inputs were.
     outputs: how many are judged in all."""
-    slices = found.slices
-    compared = outputs * (1 + sum(piece.compared for piece in slices))
-    granted = most_of_usual(samples, compared)
+    granted = most_of_usual(samples, outputs * (1 + sum(piece.compared for piece in found.slices)))
+    word, noise, usual, where = _word(found, expected, granted, random)
+    return Verdict(word, noise_to_db(noise), noise_to_db(usual), noise_to_db(granted * usual), where)
 
-    def verdict(word: str, noise: float, usual: float, where: str = "") -> Verdict:
-        return Verdict(word, noise_to_db(noise), noise_to_db(usual), noise_to_db(granted * usual), where)
 
-    if found.identical or found.non_finite:
-        return verdict(EQUAL if found.identical else BROKEN, found.noise, expected.noise)
-    parts = [(found.noise, expected.noise, "")]
+def _word(
+    found: SlicedComparison, expected: SlicedComparison, granted: float, random: bool
+) -> tuple[str, float, float, str]:
+    """The verdict, and the noise, the expected noise and the slice ('': the whole) that decide it. granted: times the
+    expected noise. random: such inputs reach ranges that the network was not trained for."""
+    worst = SUSPICIOUS if random else BROKEN
+    if found.identical:
+        return EQUAL, found.noise, expected.noise, ""
+    if found.non_finite:
+        return BROKEN, found.noise, expected.noise, ""
     if expected.non_finite:  # what the engine clips leaves the range of FP16
-        word = ROUNDING if found.noise <= HARMLESS else SUSPICIOUS if found.noise < 1 or random else BROKEN
-        return verdict(word, found.noise, math.inf)
-    for piece in slices:
+        word = ROUNDING if found.noise <= HARMLESS else SUSPICIOUS if found.noise < 1 else worst
+        return word, found.noise, math.inf, ""
+    parts = list(_parts(found, expected))
+    beyond = [part for part in parts if part[0] > max(granted * part[1], HARMLESS)]
+    if not beyond:
+        return (ROUNDING, *parts[0])
+    lost = [part for part in beyond if part[0] >= 1 and not random]
+    return (BROKEN if lost else SUSPICIOUS, *max(lost or beyond, key=_excess))
+
+
+def _excess(part: tuple[float, float, str]) -> float:
+    return part[0] / part[1] if part[1] else math.inf
+
+
+def _parts(found: SlicedComparison, expected: SlicedComparison) -> Iterator[tuple[float, float, str]]:
+    """(noise, expected noise, name) of the whole and of each slice."""
+    yield found.noise, expected.noise, ""
+    for piece in found.slices:
         usual = expected.noise_of(piece.axis, piece.index)
         if usual is not None:
-            parts.append((10 ** (-piece.sqnr_db / 10), usual, str(piece)))
-    beyond = [part for part in parts if part[0] > max(granted * part[1], HARMLESS)]
-    lost = [part for part in beyond if part[0] >= 1 and not random]
-    if not beyond:
-        return verdict(ROUNDING, *parts[0])
-    by_most = max(lost or beyond, key=lambda part: part[0] / part[1] if part[1] else math.inf)
-    return verdict(BROKEN if lost else SUSPICIOUS, *by_most)
+            yield 10 ** (-piece.sqnr_db / 10), usual, str(piece)
 
 
 def most_of_usual(samples: int, compared: float) -> float:

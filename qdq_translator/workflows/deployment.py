@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -65,11 +65,7 @@ def deploy(asked: DeployOptions, say: Callable[[str], None] = lambda text: None)
     platform = find_platform(asked.board)
     chosen = {name: consumers.find(name) for name in dict.fromkeys(asked.consumers)}
     target = _target(asked.target or "", platform)
-    options = _options(asked, target)
-    output = Path(asked.output_dir or f"{model_name(asked.model)}_deploy").absolute()
-    if output.exists() and not (output / MANIFEST).is_file() and (not output.is_dir() or any(output.iterdir())):
-        raise UserError(f"{output} exists and is not a bundle of deploy.", "Choose another folder with -o.")
-    output.parent.mkdir(parents=True, exist_ok=True)
+    options, output = _options(asked, target), _output(asked)
     with alone(output):
         work = output.parent / f".qdq_unfinished-{output.name}" / "new"  # in what `alone` makes and removes
         work.mkdir()
@@ -78,8 +74,8 @@ def deploy(asked: DeployOptions, say: Callable[[str], None] = lambda text: None)
         files, own = TranslationFiles(work, name), TranslationFiles(work / "own", name)
         steps.run("translation", options, lambda: _translate(asked, options, files))
         needs_own = any(hasattr(c, "OWN_MODEL") for c in chosen.values()) or asked.keep_model
-        is_float = not _is_quantized(asked.model)
-        if needs_own and is_float:
+        has_own = needs_own and not _is_quantized(asked.model)
+        if has_own:
             kept = dataclasses.replace(options, keep_model=True)
             steps.run("own", kept, lambda: translate(asked.model, kept, name).save(own.folder))
         verdict, failed = None, ()
@@ -89,13 +85,7 @@ def deploy(asked: DeployOptions, say: Callable[[str], None] = lambda text: None)
             verification = json.loads(place.read_text(encoding="utf-8"))
             verdict, failed = read_some(Verification, verification, ("verdict", "failed"))
         bundle = _bundle(asked, platform, target, options, files)
-        one = own if needs_own and is_float else None
-        found = {key: _consumed(key, consumer, bundle, one, asked.keep_model) for key, consumer in chosen.items()}
-        commands = {key: lines for key, lines in found.items() if not isinstance(lines, str)}
-        refused = {key: why for key, why in found.items() if isinstance(why, str)}
-        if not commands:
-            each = "; ".join(f"{key} cannot have this network: {why}" for key, why in refused.items())
-            raise UserError(f"{each}.", "Choose another with --for.")
+        commands, refused = _consumed(chosen, bundle, own if has_own else None, asked.keep_model)
         new = TranslationFiles(output, name)
         made = Deployed(output, name, new, files.report_rows(), verdict, failed, commands, refused, steps.redone)
         write_file(work / "README.md", _page(made, chosen, bundle).encode())
@@ -161,15 +151,27 @@ def _verified(asked: DeployOptions, files: TranslationFiles, shapes: list[str]) 
 
 
 def _consumed(
-    key: str, consumer: Any, bundle: Bundle, own: Optional[TranslationFiles], keep: bool
-) -> Union[list[str], str]:
-    """The commands on the board, or why the consumer cannot have this network."""
-    if hasattr(consumer, "OWN_MODEL") or (keep and key not in ("cudla", "python")):
-        if own is None:
-            return "it builds from a float ONNX file of its own, and this model is quantized"
-        bundle = dataclasses.replace(bundle, files=own)
-    why: str = consumer.refuse(bundle) if hasattr(consumer, "refuse") else ""
-    return why or list(consumer.write(bundle))
+    chosen: Mapping[str, Any], bundle: Bundle, own: Optional[TranslationFiles], keep: bool
+) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Consumer -> the commands on the board, and consumer -> why it cannot have this network. Raises UserError if none
+    can."""
+    commands, refused = {}, {}
+    for key, consumer in chosen.items():
+        given = bundle
+        if hasattr(consumer, "OWN_MODEL") or (keep and key not in ("cudla", "python")):
+            if own is None:
+                refused[key] = "it builds from a float ONNX file of its own, and this model is quantized"
+                continue
+            given = dataclasses.replace(bundle, files=own)
+        why: str = consumer.refuse(given) if hasattr(consumer, "refuse") else ""
+        if why:
+            refused[key] = why
+        else:
+            commands[key] = list(consumer.write(given))
+    if not commands:
+        each = "; ".join(f"{key} cannot have this network: {why}" for key, why in refused.items())
+        raise UserError(f"{each}.", "Choose another with --for.")
+    return commands, refused
 
 
 # ---------------- what the bundle is about
@@ -182,26 +184,38 @@ def _target(wanted: str, platform: Platform) -> str:
     return wanted or generation
 
 
+def _output(asked: DeployOptions) -> Path:
+    """Raises UserError if the folder holds something else than a bundle."""
+    output = Path(asked.output_dir or f"{model_name(asked.model)}_deploy").absolute()
+    if output.exists() and not (output / MANIFEST).is_file() and (not output.is_dir() or any(output.iterdir())):
+        raise UserError(f"{output} exists and is not a bundle of deploy.", "Choose another folder with -o.")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    return output
+
+
 def _options(asked: DeployOptions, target: str) -> TranslateOptions:
     if not _is_quantized(asked.model) and asked.data is None:
         what = "The model is a float one, so its scales have to come from data."
         raise UserError(what, "Give calibration inputs with --data.")
     same = {name: getattr(asked, name) for name in ("shapes", *_IMAGES)}
     base = TranslateOptions(calibrate=asked.data, calibrate_samples=asked.samples, **same)
-    given = base.sizes
-    shapes, unknown = [], []
-    for name, dims in Network.read(Path(asked.model)).inputs.items():
-        sizes = given.get(name) or [1 if index == 0 and size < 0 else size for index, size in enumerate(dims)]
-        if any(size < 0 for size in sizes):
-            unknown.append(name)
-        if any(size < 0 for size in dims):
-            shapes.append(f"{name}:{'x'.join(map(str, sizes))}")
-    if unknown:
-        what = f"The sizes of input '{unknown[0]}' are not known."
-        raise UserError(what, f"Give them with --shapes {unknown[0]}:1x3x640x640.")
+    shapes = _shapes(asked.model, base.sizes) or asked.shapes
     preset = "gpu" if target == "gpu" else "dla"
     chosen: dict[str, Any] = {"platform": asked.board, "preset": preset, "target": target}
-    return dataclasses.replace(base, shapes=shapes or asked.shapes, **chosen)
+    return dataclasses.replace(base, shapes=shapes, **chosen)
+
+
+def _shapes(model: str, given: Mapping[str, Sequence[int]]) -> list[str]:
+    """--shapes of the inputs with open sizes: those given, else a batch of 1. Raises UserError for other open sizes."""
+    shapes = []
+    for name, dims in Network.read(Path(model)).inputs.items():
+        sizes = given.get(name) or [1 if index == 0 and size < 0 else size for index, size in enumerate(dims)]
+        if min(sizes, default=0) < 0:
+            what = f"The sizes of input '{name}' are not known."
+            raise UserError(what, f"Give them with --shapes {name}:1x3x640x640.")
+        if min(dims, default=0) < 0:
+            shapes.append(f"{name}:{'x'.join(map(str, sizes))}")
+    return shapes
 
 
 def _is_quantized(model: str) -> bool:

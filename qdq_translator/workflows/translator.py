@@ -480,7 +480,7 @@ def _refit(
     whose quantized weights would change; and if `--prove` refutes the Scales, which is a bug."""
     from qdq_translator.simulate.calibration.equalize import equalize
     from qdq_translator.simulate.calibration.requantize import requantize
-    from qdq_translator.simulate.finite import only_finite
+    from qdq_translator.simulate.inputs import only_finite
     from qdq_translator.simulate.prove import prove
 
     assert settings.calibration is not None

@@ -47,17 +47,16 @@ from qdq_translator.simulate.compare import (
     compare_outputs,
 )
 from qdq_translator.simulate.evaluation import HERE, Evaluation
-from qdq_translator.simulate.finite import only_finite
 from qdq_translator.simulate.implicit import (
     ImplicitNetwork,
     Simulated,
     SimulationOptions,
     chained,
-    copy_model,
     simulate,
 )
-from qdq_translator.simulate.inputs import Samples, given_samples, input_specs, random_samples
-from qdq_translator.simulate.per_layer import compare_layers
+from qdq_translator.simulate.inputs import Samples, given_samples, input_specs, only_finite, random_samples
+from qdq_translator.simulate.metrics import SlicedComparison
+from qdq_translator.simulate.per_layer import Row, compare_layers
 from qdq_translator.simulate.run import ExplicitNetwork
 from qdq_translator.simulate.sensitivity import measure_sensitivity
 from qdq_translator.simulate.user_metric import metric_of
@@ -87,7 +86,7 @@ def verified(options: VerifyOptions, progress: Progress = silent, where: Evaluat
     """
     files = TranslationFiles.locate(options.translation, options.model, only_one=True)
     network = ImplicitNetwork.read(files)
-    faults = disagreements(files, Graph.from_model(copy_model(network.model)), network.config, network.report)
+    faults = disagreements(files, network.graph(), network.config, network.report)
     try:
         return _verified(_given(options, files, network, progress, where), faults)
     except UserError as error:
@@ -136,26 +135,16 @@ def _given(
 def _verified(given: _Given, faults: list[str]) -> Verification:
     """`faults`: result of `disagreements`."""
     options, setup, source = given.options, given.setup, given.source
-    network, samples, metric = setup.network, setup.samples, setup.metric
+    samples, metric = setup.samples, setup.metric
     device, parts, others = _device_results(given), _parts(given), _other_ends(given)
     found, outputs = compare_outputs(setup, device, _stages(given, others, parts))
     setup.progress("expected rounding", 0, 1)
     verdict = judge_all(setup, found)
-    notes = [*samples.notes, *(device.notes if device is not None else ())]
-    notes += [
-        f"the model's output '{name}' has the same values for all {len(samples)} samples: comparing it shows nothing"
-        for name, row in found.items()
-        if samples.runs > 1 and len(row.references) == 1
-    ]
     layers = compare_layers(setup) if options.per_layer else None
-    rows = layers.rows if layers is not None else ()
-    notes += [f"'{row.tensor}': {'; '.join(row.notes)}" for row in rows if row.tensor in network.unary]
     audit, sensitivity, account_of = _accounted(given, outputs)
-    if "integrity" not in network.report:
-        notes.append("the files were written without digests, so changes in the model go unnoticed")
     samples.check_unchanged()
     # "": translated from a ModelProto
-    stale = network.config.get("source", {}).get("sha256", "") not in ("", source.sha256)
+    stale = setup.network.config.get("source", {}).get("sha256", "") not in ("", source.sha256)
     failed = [f"{source.file} is not the file that was translated (its SHA-256 differs): translate it again."] * stale
     failed += faults + _failed(options, outputs)
     if verdict.overall == BROKEN or (options.strict and verdict.overall == SUSPICIOUS):
@@ -172,17 +161,33 @@ def _verified(given: _Given, faults: list[str]) -> Verification:
         inputs=Inputs(samples.source, len(samples), samples.batch, setup.random),
         outputs=outputs,
         verdict=verdict,
-        notes=tuple(notes),
+        notes=tuple(_notes(setup, found, device, layers.rows if layers is not None else ())),
         device=device and {key: device.about.get(key) for key in _ABOUT_DEVICE},
         metric=None if metric is None else MetricDrop(metric.name, _metric_drop(outputs)),
-        per_layer=None
-        if layers is None
-        else layers.row(account_of.with_share if account_of is not None else lambda jump: jump),
+        per_layer=layers.row(account_of) if layers is not None else None,
         audit=audit,
         sensitivity=sensitivity,
         account=account_of.row() if account_of is not None else None,
         failed=tuple(failed),
     )
+
+
+def _notes(
+    setup: Setup, found: Mapping[str, SlicedComparison], device: Optional[DeviceResults], rows: Iterable[Row]
+) -> Iterator[str]:
+    """rows: of --per_layer."""
+    samples, network = setup.samples, setup.network
+    yield from samples.notes
+    yield from device.notes if device is not None else ()
+    for name, row in found.items():
+        if samples.runs > 1 and len(row.references) == 1:
+            same = f"the model's output '{name}' has the same values for all {len(samples)} samples"
+            yield f"{same}: comparing it shows nothing"
+    for layer in rows:
+        if layer.tensor in network.unary:
+            yield f"'{layer.tensor}': {'; '.join(layer.notes)}"
+    if "integrity" not in network.report:
+        yield "the files were written without digests, so changes in the model go unnoticed"
 
 
 def _stages(given: _Given, others: Mapping[str, Simulated], parts: Mapping[str, Simulated]) -> dict[str, Simulated]:
@@ -272,15 +277,15 @@ def _parts(given: _Given) -> dict[str, Simulated]:
 def _other_ends(given: _Given) -> dict[str, Simulated]:
     """Hypothesis -> the simulation at its other end, of those that round other tensors or layers than the plan."""
     options, network, settings = given.options, given.setup.network, given.setup.options
-    simulated = given.setup.simulated
-    held, rests_on = simulated.placement.held, {name for row in network.plan for name in row.hypotheses}
-    names = [FUSION] if options.fuse == "both" and simulated.placement.open else []
-    if options.hypotheses == "both":
-        gates = (row for row in network.plan if SIGMOID in row.hypotheses)
-        if options.sigmoid == "auto" and any(name in held for row in gates for name in (*row.inputs, *row.outputs)):
-            names.append(SIGMOID)
-        names += [name for name in (BETWEEN, GPU_INT8, RANGES) if name in rests_on]
-    found = {name: simulate(network, settings.at_other_end(name)) for name in names}
+    simulated, both = given.setup.simulated, given.options.hypotheses == "both"
+    held, rests_on = simulated.placement.held, set().union(*(row.hypotheses for row in network.plan))
+    gates = {name for row in network.plan if SIGMOID in row.hypotheses for name in (*row.inputs, *row.outputs)}
+    asked = {
+        FUSION: options.fuse == "both" and bool(simulated.placement.open),
+        SIGMOID: both and options.sigmoid == "auto" and not gates.isdisjoint(held),
+        **{name: both and name in rests_on for name in (BETWEEN, GPU_INT8, RANGES)},
+    }
+    found = {name: simulate(network, settings.at_other_end(name)) for name, shown in asked.items() if shown}
     return {name: other for name, other in found.items() if name in (FUSION, SIGMOID) or other.placement.held != held}
 
 

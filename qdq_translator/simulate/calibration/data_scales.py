@@ -51,9 +51,8 @@ from qdq_translator.simulate.calibration.methods import (
 from qdq_translator.simulate.calibration.observe import observe
 from qdq_translator.simulate.calibration.on_output import search
 from qdq_translator.simulate.evaluation import HERE, Evaluation
-from qdq_translator.simulate.finite import left_out, only_finite
 from qdq_translator.simulate.implicit import SimulationOptions
-from qdq_translator.simulate.inputs import Samples, given_samples
+from qdq_translator.simulate.inputs import Samples, given_samples, left_out, only_finite
 from qdq_translator.simulate.metrics import noise_to_db
 from qdq_translator.targets.settings import Calibration
 

@@ -24,9 +24,8 @@ from qdq_translator.ir.types import TensorTypes
 from qdq_translator.planning.placement import Placement
 from qdq_translator.simulate.calibration.histogram import Histogram
 from qdq_translator.simulate.evaluation import HERE, Evaluation
-from qdq_translator.simulate.finite import only_finite
 from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
-from qdq_translator.simulate.inputs import Samples
+from qdq_translator.simulate.inputs import Samples, only_finite
 from qdq_translator.simulate.run import Session
 
 GROUP_BYTES = 512 * 2**20

@@ -23,8 +23,7 @@ from qdq_translator.core.progress import Progress
 from qdq_translator.core.words import counted
 from qdq_translator.ir.io import load_model
 from qdq_translator.simulate.evaluation import Evaluation
-from qdq_translator.simulate.finite import only_finite
-from qdq_translator.simulate.inputs import Samples, given_samples
+from qdq_translator.simulate.inputs import Samples, given_samples, only_finite
 from qdq_translator.simulate.run import ExplicitNetwork, folded
 from qdq_translator.simulate.user_metric import metric_of
 from qdq_translator.workflows.translator import Translation, translate
