@@ -6,8 +6,9 @@
 
 Time: `translate --calibrate` observes the tensors of a network without scale; the yardstick is ONNX Runtime, unoptimized and
 with its default threads, that runs the same network on the same samples with the same tensors fetched. One process, best
-of the repeats. Whole: the yardstick is ONNX Runtime as it comes, two passes over the images. Memory: whole processes that calibrate on more and more samples from an .npy file. Models: random inputs of
-deviation 1, so the scales mean nothing and the counts do.
+of the repeats. Whole: CPU time; the yardstick is ONNX Runtime with its graph optimizations and one thread (threads that wait for
+each other take time too), two passes over the images. Memory: whole processes that calibrate on more and more samples from an .npy
+file. Models: random inputs of deviation 1, so the scales mean nothing and the counts do.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def time_of(name: str, explicit: onnx.ModelProto, count: int, repeats: int, work
 
 
 TWICE = """import numpy, onnxruntime, sys
-session, data = onnxruntime.InferenceSession(sys.argv[1]), numpy.load(sys.argv[2])
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 1
+session, data = onnxruntime.InferenceSession(sys.argv[1], options), numpy.load(sys.argv[2])
 for index in [*range(len(data)), *range(len(data))]:
     session.run(None, {"input": data[index : index + 1]})
 """
