@@ -44,7 +44,7 @@ PAGE = ROOT / "docs" / "accuracy.md"
 SEEN = 64
 TARGETS: dict[str, dict[str, Any]] = {
     "GPU": {"target": "gpu", "keep_norm_fp16": True},
-    "Orin DLA": {"target": "orin-dla", "platform": "jetpack-6.2"},
+    "Orin DLA": {"target": "orin-dla", "platform": "jetpack-6.2", "keep_norm_fp16": True},
 }
 HEAD = (
     "| network | target | Q/DQ model | translated | `mse` | `output` | `output`, requantized | `output`, equalized |",

@@ -6,13 +6,16 @@ import math
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.scales.inference import Context, Policy, infer_scales
 from qdq_translator.scales.inference.self_gated import SIGMOID
-from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
+from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.simulate.run import ExplicitNetwork, Session
+from qdq_translator.simulate.verdict import float_twin
 from qdq_translator.workflows.translator import Translation
 from tests.small_models import f32, model, ops, pair, same_function, scales_of, translated
 
@@ -914,5 +917,35 @@ def test_p1_keeps_what_a_layer_normalization_reads_in_floating_point(norm: str, 
     assert held.keys().isdisjoint(() if read_too else ("a", "h", "p")) and {"x", "n"} <= held.keys()
     assert [d.rule for d in plain.diagnostics if d.rule == "P1"] == [] if read_too else ["P1"]
     assert "P1" not in {d.rule for d in kept.diagnostics}
-    on_dla = translate(given, TranslateOptions(preset="gpu", target="orin-dla", platform="jetpack-6.2"))
-    assert on_dla.options.keep_norm_fp16 and not [row for row in on_dla.plan if "P1" in row.reason]
+
+
+def test_p1_small_rows_on_a_dla() -> None:
+    """Tokens without a positional embedding are much smaller than the others: the step of the sum is coarse for them, and the
+    LayerNormalization makes all rows equally large. On a DLA, too, the sum stays FP16, and the network as near to its float as the
+    Q/DQ model."""
+    text = f"""g (float[1, 8, 4, 4] x) => (float[1, 16, 8] y, float[1, 8, 4, 4] u) {{ {pair("x", "i")} p = Conv<kernel_shape=[1, 1]>(i, v)
+        {pair("p", "p2")} a = Add(p2, position) r = Reshape(a, shape) h = Transpose<perm=[0, 2, 1]>(r)
+        n = LayerNormalization<axis=-1>(h, k, b) {pair("n", "n2")} c = MatMul(n2, w) {pair("c", "c2", "t")} y = Abs(c2)
+        e = Transpose<perm=[0, 2, 1]>(c2) f = Reshape(e, image) o = Add(a, f) {pair("o", "o2", "t")} q = Conv<kernel_shape=[1, 1]>(o2, v)
+        {pair("q", "q2", "t")} u = Abs(q2) }}"""
+    rng = np.random.default_rng(0)
+    arrays = {"k": np.ones(8), "b": np.zeros(8), "w": rng.normal(size=(8, 8)), "v": np.eye(8).reshape(8, 8, 1, 1)}
+    arrays["position"] = rng.choice([-23.8125, 23.8125], (1, 8, 4, 4)) * [1, 0, 0, 0]  # a: 31.75, as t
+    scales = {"s": np.float32(2**-4), "t": np.float32(2**-2), "z": np.int8(0)}
+    shapes = {"shape": np.array([1, 8, 16]), "image": np.array([1, 8, 4, 4])}
+    given = model(text, **scales, **shapes, **{name: values.astype(np.float32) for name, values in arrays.items()})
+    explicit = ExplicitNetwork.of(given)
+    feed = {"x": rng.normal(0, 0.5, (1, 8, 4, 4)).astype(np.float32)}
+    wanted = Session(float_twin(explicit).to_model(), "float").run(feed)["y"]
+
+    def decibels(network: onnx.ModelProto) -> float:
+        noise = Session(network, "rounded").run(feed)["y"].reshape(wanted.shape) - wanted
+        return float(10 * np.log10(np.sum(wanted**2) / np.sum(noise**2)))
+
+    found = {}
+    for without in ([], ["keep_norm_fp16"]):
+        made = translate(given, TranslateOptions(preset="dla", platform="jetpack-6.2", without=without))
+        found[not without] = decibels(simulate(ImplicitNetwork.of(made), SimulationOptions.on("orin-dla")).model)
+        assert {row.op: row.precision for row in made.plan}["Add"] == ("int8" if without else "fp16")
+        assert {d.rule for d in made.diagnostics}.issuperset({"P1"} if without else ())
+    assert found[True] > decibels(explicit.model) - 0.5 > found[False] + 6, found

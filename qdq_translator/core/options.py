@@ -122,9 +122,9 @@ TARGETS = ("gpu", "orin-dla", "xavier-dla")
 MODES = ("implicit", "explicit", "fp16", "best")
 """What is built: the translation; the Q/DQ model as it was; the stripped model without INT8; the stripped model with
 every precision that TensorRT finds fastest. `build` has 'fp32' too, the stripped model as it is."""
-_SOUND = ("infer_bounds", "infer_concat_scales", "infer_mul_scales", "infer_add_scales")
+_SOUND = ("infer_bounds", "infer_concat_scales", "infer_mul_scales", "infer_add_scales", "keep_norm_fp16")
 PRESETS: Dict[str, Dict[str, Any]] = {
-    "gpu": {**dict.fromkeys((*_SOUND, "keep_norm_fp16"), True), "asymmetric": "widen"},
+    "gpu": {**dict.fromkeys(_SOUND, True), "asymmetric": "widen"},
     "dla": {
         "target": "orin-dla",
         **dict.fromkeys(_SOUND, True),
@@ -168,7 +168,7 @@ class TranslateOptions:
         metavar="LAYER",
     )
     keep_norm_fp16: bool = in_target(
-        "on a GPU, keep layers without weights that read or make the input of a LayerNormalization in FP16 (rule P1)"
+        "keep layers without weights that read or make the input of a LayerNormalization in FP16 (rule P1)"
     )
     calibration_type: Literal["max", "histogram"] = in_quantizers(
         "how the weights were calibrated: max checks that weight scales are max|w|/127 (rule W3)", "max"

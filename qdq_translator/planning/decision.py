@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats.layer_precisions import kept_layers
 from qdq_translator.core.words import by_x, dotted, others
-from qdq_translator.ir.graph import Graph
 from qdq_translator.passes.normal_forms import RULES as NORMAL_FORMS
 from qdq_translator.passes.rewrites import Rewrites
 from qdq_translator.planning.steps import drop_coarse
@@ -86,7 +85,10 @@ def decide(
     refused = {node: ranges.why for ranges in shared if ranges.refused for node in ranges.nodes}
     floats = {tensor: why for tensor, why in context.withheld.items() if why}
     plan = stay_higher(make_plan(graph, types, scales, kept, floats), refused, REFUSED_CURE)
-    plan = plan if settings.hardware.generation else _normalized(graph, plan, context.policy.keep_norms, diagnostics)
+    around = around_normalizations(graph)
+    if context.policy.keep_norms:
+        why = {name: f"INT8 would round '{read}' for a LayerNormalization (rule P1)" for name, read in around.items()}
+        plan = stay_higher(plan, why, by_design=True)
     dla = costs = None
     if settings.hardware.generation:  # what a GPU as target starts without
         from qdq_translator.planning.layers import settle
@@ -98,27 +100,23 @@ def decide(
             dla = replace(dla, notes=[*dla.notes, batch_note(network.types.open_batches())])
         costs = estimate_costs(graph, types, [layer.verdict for layer in dla.layers], *settings.cost, dla.subgraphs)
         plan = settle(graph, plan, dla.layers)
+    _report_rounded(around, plan, diagnostics)
     return Decision(context, shared, plan, rewrites, dla, costs)
 
 
-def _normalized(graph: Graph, plan: list[LayerPlan], keep: bool, diagnostics: Diagnostics) -> list[LayerPlan]:
-    """The plan of a GPU by rule P1, or without `keep` as it is, with a note of what the rule would keep."""
-    around = around_normalizations(graph)
-    lost = {row.name: around[row.name] for row in plan if row.precision == INT8 and row.name in around}
-    if keep or not lost:
-        why = {name: f"INT8 would round '{read}' for a LayerNormalization (rule P1)" for name, read in lost.items()}
-        return stay_higher(plan, why, by_design=True)
-    first, read = next(iter(lost.items()))
-    diagnostics.info(
-        "P1",
-        f"Layers without weights round to INT8 what a LayerNormalization reads: '{first}'{others(lost)}. This can be "
-        "most of a transformer's error.",
-        node=first,
-        tensor=read,
-        hint="--keep_norm_fp16 (part of --preset gpu) keeps such layers in FP16.",
-        data={"layers": list(lost)},
-    )
-    return plan
+def _report_rounded(around: Mapping[str, str], plan: list[LayerPlan], diagnostics: Diagnostics) -> None:
+    """Layers that rule P1 would keep. around: as of `around_normalizations`."""
+    lost = [row.name for row in plan if row.precision == INT8 and row.name in around]
+    if lost:
+        diagnostics.info(
+            "P1",
+            f"Layers without weights round to INT8 what a LayerNormalization reads: '{lost[0]}'{others(lost)}. This "
+            "can be most of a transformer's error.",
+            node=lost[0],
+            tensor=around[lost[0]],
+            hint="--keep_norm_fp16 (part of the presets) keeps such layers in FP16.",
+            data={"layers": lost},
+        )
 
 
 def _kept(network: Network, settings: Settings, diagnostics: Diagnostics) -> frozenset[str]:

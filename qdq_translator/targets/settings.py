@@ -121,7 +121,7 @@ def scale_policy(options: TranslateOptions) -> Policy:
         options.unify_scales,
         options.max_bits_lost,
         options.calibrate is not None,
-        options.keep_norm_fp16 and options.target == "gpu",
+        options.keep_norm_fp16,
     )
 
 
