@@ -26,6 +26,11 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def quoted(names: Sequence[str], most: int = 3) -> str:
+    """a, b, c, d -> "'a', 'b', 'c', ..."."""
+    return ", ".join(f"'{name}'" for name in names[:most]) + (", ..." if len(names) > most else "")
+
+
 def others(found: Sized, form: str = " and {} more") -> str:
     """Behind the first of three: ' and 2 more'; '' behind the only one."""
     return form.format(len(found) - 1) if len(found) > 1 else ""

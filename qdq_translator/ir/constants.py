@@ -50,6 +50,10 @@ def is_dequantize(node: Node) -> bool:
     return node.op_type == "DequantizeLinear" and node.domain in QUANTIZER_DOMAINS
 
 
+def is_quantizer(node: Node) -> bool:
+    return node.op_type in operators.QUANTIZERS and node.domain in QUANTIZER_DOMAINS
+
+
 Special = Callable[[Node, np.ndarray, List[Optional[np.ndarray]]], Optional[np.ndarray]]
 """Node, its first input, the others -> its output."""
 
@@ -75,7 +79,7 @@ class Constants:
         stored: list[Any] = [*graph.initializers.values()]
         for node in graph.nodes:
             inputs = node.inputs
-            if node.op_type in operators.QUANTIZERS and node.domain in QUANTIZER_DOMAINS:
+            if is_quantizer(node):
                 self.quantizers.append(node)
             varies = (
                 inputs and inputs[0] and inputs[0] not in self._constant

@@ -14,7 +14,7 @@ import onnx
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats.calibration_cache import scale_to_hex
-from qdq_translator.ir.graph import Graph
+from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.scales.table import ScaleTable
 from qdq_translator.targets.precision import LayerPlan
@@ -33,23 +33,28 @@ def annotate(graph: Graph, types: TensorTypes, scales: ScaleTable, plan: list[La
     """
     said = {name: _said(scales, name) for name in graph.tensors() if name in scales and types.is_float(name)}
     for node, layer in zip(graph.nodes, plan):
-        made = [name for name in node.outputs if name in said]
-        several = sum(bool(name) for name in node.outputs) > 1
-        texts = {
-            "precision": layer.precision,
-            "device": layer.device,
-            **{
-                key: "\n".join(f"{name}: {said[name][key]}" if several else said[name][key] for name in made)
-                for key in ("scale", "origin")
-            },
-            "reason": layer.reason,
-            "cure": layer.cure,
-        }
-        node.metadata = {**node.metadata, **{PREFIX + key: text for key, text in texts.items() if text}}
+        of_outputs = _joined(node, said)
+        texts = {"precision": layer.precision, "device": layer.device, **of_outputs}
+        texts.update(reason=layer.reason, cure=layer.cure)
+        node.metadata = {**node.metadata, **_prefixed(texts)}
     for name, texts in said.items():
         if not graph.is_graph_tensor(name) and name not in graph.value_info:
             graph.value_info[name] = onnx.helper.make_tensor_value_info(name, types.elem_type(name), types.shape(name))
-        graph.tensor_metadata.setdefault(name, {}).update({PREFIX + key: text for key, text in texts.items()})
+        graph.tensor_metadata.setdefault(name, {}).update(_prefixed(texts))
+
+
+def _prefixed(texts: dict[str, str]) -> dict[str, str]:
+    return {PREFIX + key: text for key, text in texts.items() if text}
+
+
+def _joined(node: Node, said: dict[str, dict[str, str]]) -> dict[str, str]:
+    """Scales and origins of a node's outputs, by name if it has several."""
+    made = [name for name in node.outputs if name in said]
+    several = sum(map(bool, node.outputs)) > 1
+    return {
+        key: "\n".join(f"{name}: {said[name][key]}" if several else said[name][key] for name in made)
+        for key in ("scale", "origin")
+    }
 
 
 def has_place(graph: Graph, diagnostics: Diagnostics) -> bool:

@@ -34,34 +34,35 @@ def fold_constants(graph: Graph, trained: Container[str]) -> list[Node]:
     quantized values would be lost, and nodes that cost too much (budget.py): left to TensorRT.
     """
     folded: list[Node] = []
-    budget: Optional[Budget] = None
+    budget = Budget(graph.initializers.values())
     for node in graph.nodes:
-        reads = node.reads() if node.op_type in FOLDABLE and node.is_standard and not node.captured else []
-        if not reads or any(name not in graph.initializers for name in reads):
+        reads = _constant_reads(graph, node)
+        if not reads:
             continue
         if node.is_op("Identity"):  # another name for the same values: no copy
-            values: dict[str, Optional[np.ndarray]] = {}
             graph.replace_uses(node.outputs[0], reads[0])
-        elif any(name in trained for name in reads):
+        values = {} if node.is_op("Identity") else _computed(graph, node, trained, budget)
+        if values is None:
             continue
-        else:
-            budget = budget or Budget(graph.initializers.values())
-            values = _computed(graph, node, budget)
-            if any(array is None for array in values.values()):
-                continue
         if not any(name in graph.outputs for name in node.outputs):
             graph.remove(node)
             folded.append(node)
         for name, array in values.items():
-            if array is not None and name in graph.outputs:
+            if name in graph.outputs:
                 graph.replace_uses(name, graph.constant(f"{name}_value", array))
-            elif array is not None and name not in graph.producer:
+            elif name not in graph.producer:
                 graph.add_initializer(name, array)
                 graph.value_info.pop(name, None)
-        for name in dict.fromkeys(reads):
-            if not graph.is_used(name):
-                graph.drop_initializer(name)
+        graph.drop_initializer(*(name for name in reads if not graph.is_used(name)))
     return folded
+
+
+def _constant_reads(graph: Graph, node: Node) -> list[str]:
+    """The initializers that a node reads; none if it reads anything else or cannot be folded."""
+    if node.op_type not in FOLDABLE or not node.is_standard or node.captured:
+        return []
+    reads = node.reads()
+    return reads if all(name in graph.initializers for name in reads) else []
 
 
 def fold_integers(graph: Graph, types: TensorTypes) -> list[Node]:
@@ -77,14 +78,22 @@ def fold_integers(graph: Graph, types: TensorTypes) -> list[Node]:
     return folded
 
 
-def _computed(graph: Graph, node: Node, budget: Budget) -> dict[str, Optional[np.ndarray]]:
-    """The values of each output that is read; None if not computable, or too costly."""
+def _computed(graph: Graph, node: Node, trained: Container[str], budget: Budget) -> Optional[dict[str, np.ndarray]]:
+    """The values of each output that is read; None for a node that must or can not be folded."""
+    if any(name in trained for name in node.reads()):
+        return None
     inputs = [graph.array(name) if name else None for name in node.inputs]
-    wanted = [(i, name) for i, name in enumerate(node.outputs) if name and graph.consumer_count(name)]
-    try:
-        return {name: evaluate(node, inputs, i, graph.opset(), budget) for i, name in wanted}
-    except ModelError:
-        return {name: None for _, name in wanted}
+    values = {}
+    for index, name in enumerate(node.outputs):
+        if name and graph.consumer_count(name):
+            try:
+                array = evaluate(node, inputs, index, graph.opset(), budget)
+            except ModelError:  # beyond the budget
+                return None
+            if array is None:
+                return None
+            values[name] = array
+    return values
 
 
 def remove_dead_nodes(graph: Graph) -> None:
@@ -97,9 +106,7 @@ def remove_dead_nodes(graph: Graph) -> None:
 
 
 def remove_unused_initializers(graph: Graph) -> None:
-    unused = [name for name in graph.initializers if not graph.is_used(name)]
-    if unused:
-        graph.drop_initializer(*unused)
+    graph.drop_initializer(*[name for name in graph.initializers if not graph.is_used(name)])
 
 
 def remove_wrong_shapes(graph: Graph, types: TensorTypes, diagnostics: Diagnostics) -> None:
@@ -115,8 +122,7 @@ def remove_wrong_shapes(graph: Graph, types: TensorTypes, diagnostics: Diagnosti
         diagnostics.warning(
             "F3",
             f"The file declares the shape {list(declared)} for tensor '{first}', but its network computes "
-            f"{list(inferred)}"
-            f"{others(wrong, ' ({} more like it)')}; the declared shape is ignored.",
+            f"{list(inferred)}{others(wrong, ' ({} more like it)')}; the declared shape is ignored.",
             tensor=first,
             hint="Export the model again: other tools may rely on the wrong shapes.",
             data={

@@ -51,10 +51,8 @@ def observe_scales(network: Network, scales: Mapping[str, float], source: str = 
     if bad:
         raise UserError(
             f"The {source} has the scale {scales[bad[0]]:g} for tensor '{bad[0]}'{others(bad)}.",
-            (
-                "A scale is a positive normal number: calibrate again, or remove these lines and let the "
-                "rules give a scale."
-            ),
+            "A scale is a positive normal number: calibrate again, or remove these lines and let the rules give a "
+            "scale.",
         )
     for name in found:
         if not is_unary_marker(graph, name, scales[name]):

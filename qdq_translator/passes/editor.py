@@ -24,6 +24,10 @@ _DTYPES: dict[int, Any] = {
 }
 
 
+class Stays(Exception):
+    """Raised by a rule that leaves a node as it is: why."""
+
+
 class Editor:
     """Rules query, edit through `replace`, and record in-place changes with `note`."""
 
@@ -100,12 +104,7 @@ class Editor:
         return self.graph.constant(wanted, values)
 
     def weight(
-        self,
-        node: Node,
-        index: int,
-        wanted: str,
-        change: Callable[[np.ndarray], np.ndarray],
-        factor: float = 1.0,
+        self, node: Node, index: int, wanted: str, change: Callable[[np.ndarray], np.ndarray], factor: float = 1.0
     ) -> str:
         """Create an initializer from input `index` of `node`, with its trained quantized values (rule W1).
 

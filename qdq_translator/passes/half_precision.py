@@ -23,7 +23,6 @@ from qdq_translator.scales.network import Network
 
 RULE = "F9"
 _OTHERS = frozenset((TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
-_TYPE_ATTRIBUTES = ("to", "dtype")
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -31,29 +30,21 @@ def to_float32(network: Network) -> None:
     graph = network.graph
     if not _has_other(graph):
         return
-    foreign = next((node for node in graph.nodes if not node.is_standard), None)
-    if foreign is not None or not all(v.type.HasField("tensor_type") for v in _ends(graph)):
-        who = "an input or output is no tensor"
-        if foreign is not None:
-            who = f"{foreign.op_type} {foreign.label} is not an operator of ONNX"
+    who = _of_unknown_type(graph)
+    if who:
         network.diagnostics.info(RULE, f"The network stays in its precision, because {who}, whose types are not known.")
         return
     done = _Done()
-    for name in [n for n, v in graph.outputs.items() if n in graph.initializers and _other(v)]:
-        network.rename_tensor(name, graph.unique_name(f"{name}_value"))
-    borders = [_behind_input(graph, v) for v in graph.inputs.values() if _other(v)]
-    borders += [_before_output(network, v) for v in graph.outputs.values() if _other(v) and v.name in graph.producer]
+    borders = _borders(network)
     for name, tensor in list(graph.initializers.items()):
         if tensor.data_type in _OTHERS:
             graph.add_initializer(name, done.converted(tensor))
     stay = {id(border.cast) for border in borders}
     for node in graph.nodes:
         if id(node) not in stay:
-            for key in _TYPE_ATTRIBUTES:
-                if (
-                    node.get(key) in _OTHERS
-                ):  # not in place: nodes that are alike share attributes, and some of them stay
-                    node.set(key, TensorProto.FLOAT)
+            for attribute in filter(_names_other, node.attributes.values()):
+                # not in place: nodes that are alike share attributes, and some of them stay
+                node.set(attribute.name, TensorProto.FLOAT)
             done.convert_inside(node)
     for value in graph.value_info.values():
         _convert_type(value.type)
@@ -61,6 +52,15 @@ def to_float32(network: Network) -> None:
         network.leave(border.cast, border.why)
     network.changed()
     _report(network, done, borders)
+
+
+def _of_unknown_type(graph: Graph) -> str:
+    """What has types that nothing tells, '' if there is no such thing."""
+    for node in graph.nodes:
+        if not node.is_standard:
+            return f"{node.op_type} {node.label} is not an operator of ONNX"
+    tensors = all(value.type.HasField("tensor_type") for value in _ends(graph))
+    return "" if tensors else "an input or output is no tensor"
 
 
 @dataclasses.dataclass
@@ -87,9 +87,8 @@ class _Done:
     def convert_inside(self, node: Node) -> None:
         """The constants that a node has itself, and its bodies."""
         own, tensors, inner = _inside(node)
-        for attribute in own:
-            if attribute.name in _TYPE_ATTRIBUTES and attribute.i in _OTHERS:
-                attribute.i = TensorProto.FLOAT
+        for attribute in filter(_names_other, own):
+            attribute.i = TensorProto.FLOAT
         for tensor in tensors:
             if tensor.data_type in _OTHERS:
                 tensor.CopyFrom(message_of(self.converted(tensor), tensor.name))
@@ -107,23 +106,30 @@ class _Border:
     why: str
 
 
-def _behind_input(graph: Graph, value: ValueInfoProto) -> _Border:
-    inside = graph.unique_name(f"{value.name}_float32")
-    graph.replace_uses(value.name, inside)
-    cast = Node("Cast", [value.name], [inside], graph.node_name(f"{inside}_cast"), to=TensorProto.FLOAT)
-    graph.insert_after(cast, None)
-    return _border(cast, value, "input")
-
-
-def _before_output(network: Network, value: ValueInfoProto) -> _Border:
-    """The output's producer writes a new tensor, without a scale if the output has none (rule S2)."""
-    graph, name = network.graph, value.name
-    inside = graph.before_output(name, "float32")
-    cast = Node("Cast", [inside], [name], graph.node_name(f"{inside}_cast"), to=value.type.tensor_type.elem_type)
-    graph.insert_behind(inside, [cast])
-    if name not in network.scales:
-        network.withhold(inside)
-    return _border(cast, value, "output")
+def _borders(network: Network) -> list[_Border]:
+    """Casts behind such inputs and before such outputs. The producer of an output writes a new tensor, without a scale
+    if the output has none (rule S2)."""
+    graph = network.graph
+    for name in [n for n, v in graph.outputs.items() if n in graph.initializers and _other(v)]:
+        network.rename_tensor(name, graph.unique_name(f"{name}_value"))
+    found = []
+    for value in filter(_other, graph.inputs.values()):
+        inside = graph.unique_name(f"{value.name}_float32")
+        graph.replace_uses(value.name, inside)
+        cast = Node("Cast", [value.name], [inside], graph.node_name(f"{inside}_cast"), to=TensorProto.FLOAT)
+        graph.insert_after(cast, None)
+        found.append(_border(cast, value, "input"))
+    for value in filter(_other, graph.outputs.values()):
+        if value.name not in graph.producer:
+            continue
+        inside = graph.before_output(value.name, "float32")
+        kind = value.type.tensor_type.elem_type
+        cast = Node("Cast", [inside], [value.name], graph.node_name(f"{inside}_cast"), to=kind)
+        graph.insert_behind(inside, [cast])
+        if value.name not in network.scales:
+            network.withhold(inside)
+        found.append(_border(cast, value, "output"))
+    return found
 
 
 def _border(cast: Node, value: ValueInfoProto, what: str) -> _Border:
@@ -139,13 +145,16 @@ def _other(value: ValueInfoProto) -> bool:
     return value.type.tensor_type.elem_type in _OTHERS
 
 
+def _names_other(attribute: AttributeProto) -> bool:
+    return attribute.name in ("to", "dtype") and attribute.i in _OTHERS
+
+
 def _has_other(graph: Graph) -> bool:
     """Whether anything in the network is of another float type."""
     if any(tensor.data_type in _OTHERS for tensor in graph.initializers.values()) or any(map(_other, _ends(graph))):
         return True
     return any(
-        any(attribute.name in _TYPE_ATTRIBUTES and attribute.i in _OTHERS for attribute in own)
-        or any(tensor.data_type in _OTHERS for tensor in tensors)
+        any(map(_names_other, own)) or any(tensor.data_type in _OTHERS for tensor in tensors)
         for own, tensors, _ in (_inside(node) for node in graph.nodes if node.attributes)
     )
 

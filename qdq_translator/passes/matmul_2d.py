@@ -35,8 +35,7 @@ def matmul_as_matrices(network: Network) -> None:
         network.diagnostics.info(
             RULE,
             f"{len(done)} MatMul work on matrices between two Reshapes, because TensorRT has a scale for each column "
-            "of a weight "
-            "only there.",
+            "of a weight only there.",
             node=done[0].name,
             data={"nodes": [node.name for node in done]},
         )

@@ -48,8 +48,7 @@ def name_nodes(graph: Graph, diagnostics: Diagnostics) -> None:
         diagnostics.info(
             "F6",
             f"{counted(len(changed), 'node')} were renamed ({unnamed} had none, {len(renamed)} were not unique or "
-            "contained , ' * or "
-            "control characters).",
+            "contained , ' * or control characters).",
             data={RENAMED_NODES: changed},
         )
 
@@ -60,10 +59,8 @@ def clean_tensor_names(graph: Graph) -> None:
     for name in [name for name in names if "\n" in name or "\r" in name]:
         if graph.is_graph_tensor(name):
             raise UnsupportedQuantizer(
-                (
-                    f"The graph input or output {name!r} has a line break in its name, which a calibration "
-                    "cache cannot contain."
-                ),
+                f"The graph input or output {name!r} has a line break in its name, which a calibration cache cannot "
+                "contain.",
                 "Rename it before the export.",
             )
         clean = graph.unique_name(re.sub(r"[\r\n]+", "_", name))

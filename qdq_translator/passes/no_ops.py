@@ -37,34 +37,33 @@ def remove_no_ops(network: Network, reach: Optional[Mapping[str, float]] = None)
             gone = take_out(network, node)
             if isinstance(gone, str):
                 network.leave(node, gone)
-                continue
-            nodes.append(node)
-            tensors.update(gone)
+            else:
+                nodes.append(node)
+                tensors.update(gone)
     if nodes:
-        counts = Counter(node.op_type for node in nodes)
-        counted = ", ".join(f"{count} {op}" for op, count in counts.most_common())
-        # integers are shape arithmetic, which later passes fold away
-        kept = {old: new for old, new in followed(tensors).items() if network.types.is_float(old)}
-        network.diagnostics.info(
-            RULE,
-            (
-                f"{len(nodes)} node{'s' if len(nodes) > 1 else ''} without effect "
-                f"{'were' if len(nodes) > 1 else 'was'} "
-                f"removed: {counted}."
-            ),
-            data={"operators": dict(counts), "nodes": {n.name: [] for n in nodes}, "tensors": kept},
-        )
+        _report(network, nodes, tensors)
     idle_clips = [node.name for node in nodes if node.is_op("Clip") and node.inputs[0] in reach]
     if idle_clips:
         network.diagnostics.info(
             "F12",
-            (
-                f"Clip '{idle_clips[0]}'{others(idle_clips)} is removed: the calibration data reach at most "
-                "half of its bounds."
-            ),
+            f"Clip '{idle_clips[0]}'{others(idle_clips)} is removed: the calibration data reach at most half of its "
+            "bounds.",
             node=idle_clips[0],
             data={"nodes": idle_clips},
         )
+
+
+def _report(network: Network, nodes: list[Node], tensors: dict[str, list[str]]) -> None:
+    counts = Counter(node.op_type for node in nodes)
+    counted = ", ".join(f"{count} {op}" for op, count in counts.most_common())
+    # integers are shape arithmetic, which later passes fold away
+    kept = {old: new for old, new in followed(tensors).items() if network.types.is_float(old)}
+    network.diagnostics.info(
+        RULE,
+        f"{len(nodes)} node{'s' if len(nodes) > 1 else ''} without effect {'were' if len(nodes) > 1 else 'was'} "
+        f"removed: {counted}.",
+        data={"operators": dict(counts), "nodes": {n.name: [] for n in nodes}, "tensors": kept},
+    )
 
 
 def changes_nothing(network: Network, node: Node) -> bool:
@@ -78,17 +77,18 @@ def take_out(network: Network, node: Node) -> Union[dict[str, list[str]], str]:
     graph, scales = network.graph, network.scales
     source, target = node.inputs[kept_input(graph, node)], node.outputs[0]
     own, before = scales.value(target), scales.value(source)
-    if any(name and graph.is_used(name) for name in node.outputs[1:]):
+    if any(map(graph.is_used, filter(None, node.outputs[1:]))):
         return "its mask is in use"
-    if own is not None and before is not None and own != before:
+    if None not in (own, before) and own != before:
         return "its input and its output have different scales of their own"
     producer = graph.producer.get(source)
+    only_own = own is not None and before is None and not graph.is_constant(source)
     if target in graph.outputs:
         if producer is None or graph.only_consumer(source) is not node or (own is None and before is not None):
             return "it makes a graph output from a tensor that others read, or that no node makes"
-    elif own is not None and before is None and source in graph.outputs and not graph.is_constant(source):
+    elif only_own and source in graph.outputs:
         return "its input is a graph output without scale, its output has one"
-    elif own is None or before is not None or producer is None or graph.is_constant(source):
+    elif not only_own or producer is None:
         graph.remove(node)
         network.merge_tensor(target, source)
         return {target: [source]}

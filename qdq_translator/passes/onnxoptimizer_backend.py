@@ -33,18 +33,7 @@ def optimize(network: Network) -> None:
         if name and name not in graph.outputs and (name in network.scales.observed or node.is_op("BatchNormalization"))
     ]
     weights = {node.name: node.input(1) for node in graph.nodes if node.is_op("Conv")}
-    model = graph.to_model()
-    known = {v.name for v in model.graph.output}
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in held)
-    try:
-        optimized = optimizer.optimize(model, list(PASSES), fixed_point=True)
-    except Exception as error:
-        raise UserError(
-            f"onnxoptimizer failed on this model: {error}.", "Use --graph_optimizer native, which needs no package."
-        ) from error
-    kept = [v for v in optimized.graph.output if v.name in known]
-    del optimized.graph.output[:]
-    optimized.graph.output.extend(kept)
+    optimized = _optimized(optimizer, graph.to_model(), held)
     # dead nodes and unused initializers go (rule F3), by onnx-graphsurgeon, whose cleanup knows subgraphs
     result = Graph.from_model(surgeon.export_onnx(surgeon.import_onnx(optimized).cleanup()))
     result.model_metadata, result.doc, result.opsets = graph.model_metadata, graph.doc, graph.opsets
@@ -58,15 +47,30 @@ def optimize(network: Network) -> None:
     network.changed()
 
 
+def _optimized(optimizer: Any, model: onnx.ModelProto, held: list[str]) -> onnx.ModelProto:
+    """held: tensors that it must neither fold away nor rename."""
+    known = {value.name for value in model.graph.output}
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in held)
+    try:
+        optimized: onnx.ModelProto = optimizer.optimize(model, list(PASSES), fixed_point=True)
+    except Exception as error:
+        raise UserError(
+            f"onnxoptimizer failed on this model: {error}.", "Use --graph_optimizer native, which needs no package."
+        ) from error
+    kept = [value for value in optimized.graph.output if value.name in known]
+    del optimized.graph.output[:]
+    optimized.graph.output.extend(kept)
+    return optimized
+
+
 def _import() -> tuple[Any, Any]:
     try:
         import onnx_graphsurgeon
         import onnxoptimizer
     except ImportError as error:
         raise MissingDependency(
-            "--graph_optimizer onnxoptimizer needs the package onnxoptimizer 0.3.2, which has wheels for "
-            "Python 3.9 and "
-            "below on x86-64 Linux only.",
+            "--graph_optimizer onnxoptimizer needs the package onnxoptimizer 0.3.2, which has wheels for Python 3.9 "
+            "and below on x86-64 Linux only.",
             "Use --graph_optimizer native (the default), which gives equal results.",
         ) from error
     return onnxoptimizer, onnx_graphsurgeon

@@ -94,8 +94,7 @@ def lower_opset(graph: Graph, types: TensorTypes) -> list[str]:
                 changed.attributes = attributes
             raise UserError(
                 f"Node {node.label} ({node.op_type}) of opset {graph.opset()} has no exact form in opset "
-                f"{TENSORRT_8_OPSET}, the "
-                f"highest that TensorRT 8.x reads ({problem}).",
+                f"{TENSORRT_8_OPSET}, the highest that TensorRT 8.x reads ({problem}).",
                 f"Export with opset {TENSORRT_8_OPSET} or below, or choose a TensorRT 10 platform.",
             )
     graph.opsets[""] = TENSORRT_8_OPSET
@@ -114,19 +113,21 @@ def _why_not(node: Node, opset: int) -> Optional[str]:
     for key, values in _NEW_MEANINGS.get(node.op_type, {}).items():
         if not values or node.get(key) in values:
             return f"its attribute {key}" if values else key
-    for key in list(node.attributes):
-        if key not in old.attributes:
-            default = new.attributes[key].default_value if key in new.attributes else None
-            at_default = default is not None and onnx.helper.get_attribute_value(default) == (
-                onnx.helper.get_attribute_value(node.attributes[key])
-            )
-            as_before = key in ("saturate", "round_mode") or (key == "dilations" and set(node.get(key)) == {1})
-            if not at_default and not as_before:
-                return f"its attribute {key}"
-            node.unset(key)
+    for key in [key for key in node.attributes if key not in old.attributes]:
+        if not _is_default(node, key, new):
+            return f"its attribute {key}"
+        node.unset(key)
     if len(node.inputs) > old.max_input:
         return f"its input {old.max_input + 1}"
     return None
+
+
+def _is_default(node: Node, key: str, schema: onnx.defs.OpSchema) -> bool:
+    """Whether an operator without this attribute does the same."""
+    if key in ("saturate", "round_mode") or (key == "dilations" and set(node.get(key)) == {1}):
+        return True
+    given = onnx.helper.get_attribute_value(node.attributes[key])
+    return key in schema.attributes and onnx.helper.get_attribute_value(schema.attributes[key].default_value) == given
 
 
 def _reduce_axes(graph: Graph, types: TensorTypes, node: Node) -> bool:
@@ -192,8 +193,7 @@ def complete_convolutions(network: Network) -> None:
             network.diagnostics.warning(
                 "F6",
                 f"The weight of {node.op_type} {node.label} is computed at run time; TensorRT's parser needs an "
-                "initializer "
-                "for an INT8 convolution.",
+                "initializer for an INT8 convolution.",
                 node=node.name,
                 tensor=node.input(1),
                 hint="Export with constant folding on.",

@@ -14,7 +14,7 @@ from typing import Callable, Optional
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.layer_precisions import is_expressible
 from qdq_translator.core.rules import RULES
-from qdq_translator.ir.constants import is_dequantize, is_quantize
+from qdq_translator.ir.constants import is_quantizer
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.passes import cleanup, names
 from qdq_translator.passes.dialects import convert_dialects, observe_scales
@@ -88,7 +88,7 @@ def tensor_names_are_legal(network: Network, settings: Settings) -> str:
 
 
 def no_quantizer_is_left(network: Network, settings: Settings) -> str:
-    left = [node.label for node in network.graph.nodes if is_quantize(node) or is_dequantize(node)]
+    left = [node.label for node in network.graph.nodes if is_quantizer(node)]
     return f"quantizer {left[0]}" if left else ""
 
 
@@ -122,16 +122,18 @@ def no_automatic_name_exists(network: Network, settings: Settings) -> str:
 
 def mentions_exist(network: Network, settings: Settings) -> str:
     """All names in the log and the scale rules of rewrites exist, or were removed later."""
-    graph = network.graph
-    tensors = {*graph.inputs, *graph.initializers, *graph.producer}
-    tensors.update(name for a in network.applied for name in a.tensors)
-    named = [*network.withheld, *(name for derived in network.derived for name in derived.tensors)]
-    named += [name for a in network.applied for kept in a.tensors.values() for name in kept]
-    for name in named:
-        if name not in tensors:
-            return f"tensor '{name}' is named and does not exist"
-    nodes = {node.name for node in graph.nodes} | {name for a in network.applied for name, _ in a.before}
-    missing = [node.name for a in network.applied for node, _ in a.after if node.name not in nodes]
+    graph, applied = network.graph, network.applied
+    there = {*graph.inputs, *graph.initializers, *graph.producer}.union(*(a.tensors for a in applied))
+    named = list(network.withheld)
+    for derived in network.derived:
+        named += derived.tensors
+    for a in applied:
+        named += (name for kept in a.tensors.values() for name in kept)
+    unknown = [name for name in named if name not in there]
+    if unknown:
+        return f"tensor '{unknown[0]}' is named and does not exist"
+    nodes = {node.name for node in graph.nodes}.union(*(dict(a.before) for a in applied))
+    missing = [node.name for a in applied for node, _ in a.after if node.name not in nodes]
     return f"node '{missing[0]}' is named and does not exist" if missing else ""
 
 
@@ -242,7 +244,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("no-ops", ("F7",), lambda n, s: remove_no_ops(n, s.reach), _STRIPPED),
     Pass("onnxoptimizer", ("F4",), _onnxoptimizer, _STRIPPED),
     Pass("BatchNormalization", ("F1",), lambda n, s: fold_batchnorm(n), _STRIPPED),
-    Pass("Pad", ("F2",), lambda n, s: fold_pads(n.graph, n.scales), _STRIPPED),
+    Pass("Pad", ("F2",), lambda n, s: fold_pads(n), _STRIPPED),
     Pass("dead nodes", ("F3",), _dead),
     Pass(
         "DLA rewrites",

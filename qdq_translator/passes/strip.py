@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import UnsupportedQuantizer
-from qdq_translator.core.words import counted, others
-from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
+from qdq_translator.core.words import counted, others, quoted
+from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize, is_quantizer
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import is_non_negative
 from qdq_translator.ir.weights import Initializer
@@ -58,27 +58,15 @@ def strip(network: Network, settings: Settings) -> None:
     kept = settings.asymmetric == "keep"
     _report_approximated([n for n in found.approximated if not (kept and n.asymmetric)], stripper, diagnostics)
     for tensor, readers in mixed.items():
-        names = ", ".join(f"'{n}'" for n in readers[:3]) + (", ..." if len(readers) > 3 else "")
         diagnostics.info(
             "C2",
-            f"Tensor '{tensor}' is quantized for some consumers and read as float by {names}; "
+            f"Tensor '{tensor}' is quantized for some consumers and read as float by {quoted(readers)}; "
             "in implicit mode one scale applies to all of them.",
             tensor=stripper.name_now(tensor),
             data={"float_readers": readers},
         )
     _remove_leftovers(graph)
-    for node, quantizer in stripper.clamps:
-        if graph.producer.get(node.outputs[0]) is node:
-            diagnostics.info(
-                "Q9",
-                (
-                    f"The quantizer {quantizer} also clamped tensor '{node.inputs[0]}'; the clamp stays as "
-                    f"{node.op_type} "
-                    f"'{node.name}'."
-                ),
-                node=node.name,
-                tensor=node.outputs[0],
-            )
+    stripper.report_clamps()
 
 
 def _bake(network: Network, constants: Constants, weights: list[QuantizedConstant], settings: Settings) -> None:
@@ -125,8 +113,7 @@ def _report_series(series: list[steps.Link], stripper: Stripper, diagnostics: Di
     diagnostics.info(
         "Q8",
         f"Tensor '{first}'{others(scales, ' (and {} more)')} passes through several quantizers with different scales, "
-        "which act as one: "
-        f"{', '.join(f'{scale:.6g}' for scale in scales[first])}; the smallest scale is used.",
+        f"which act as one: {', '.join(f'{scale:.6g}' for scale in scales[first])}; the smallest scale is used.",
         tensor=first,
         hint="Quantize it once in the model.",
         data={"tensor_scales": scales},
@@ -173,11 +160,8 @@ def _report_weight(item: QuantizedConstant, baked: Bakery, diagnostics: Diagnost
     if baked.saturated:
         diagnostics.info(
             "W1",
-            (
-                f"{counted(baked.saturated, 'code')} -128 of weight '{item.name}' became -127, the "
-                "lowest that TensorRT's "
-                "weights have."
-            ),
+            f"{counted(baked.saturated, 'code')} -128 of weight '{item.name}' became -127, the lowest that TensorRT's "
+            "weights have.",
             tensor=item.name,
             node=item.node,
             data={"saturated": baked.saturated},
@@ -186,11 +170,8 @@ def _report_weight(item: QuantizedConstant, baked: Bakery, diagnostics: Diagnost
         percent = 100 * (baked.scale_error or 0)
         diagnostics.warning(
             "W3",
-            (
-                f"{counted(baked.scales_off, 'scale')} of weight '{item.name}' "
-                f"{'is' if baked.scales_off == 1 else 'are'} "
-                f"not max|w|/127 (up to {percent:.3g}% off)."
-            ),
+            f"{counted(baked.scales_off, 'scale')} of weight '{item.name}' {'is' if baked.scales_off == 1 else 'are'} "
+            f"not max|w|/127 (up to {percent:.3g}% off).",
             tensor=item.name,
             node=item.node,
             hint="If the weights were calibrated by histogram or learned, use --calibration_type histogram.",
@@ -202,7 +183,7 @@ def _remove_leftovers(graph: Graph) -> None:
     """Quantizers that nothing reads go; one that is still read is an error (no Q/DQ node is left, ever)."""
     remove_dead_nodes(graph)
     for node in graph.nodes:
-        if is_quantize(node) or is_dequantize(node):
+        if is_quantizer(node):
             raise UnsupportedQuantizer(
                 f"{node.op_type} {node.label} could not be removed: {helper.printable_node(node.to_proto())}.",
                 "Please report this model; no file was written.",
@@ -238,6 +219,17 @@ class Stripper:
         for step in found:
             apply[type(step)](step)
         self._name_outputs()
+
+    def report_clamps(self) -> None:
+        for node, quantizer in self.clamps:
+            if self.graph.producer.get(node.outputs[0]) is node:
+                self.network.diagnostics.info(
+                    "Q9",
+                    f"The quantizer {quantizer} also clamped tensor '{node.inputs[0]}'; the clamp stays as "
+                    f"{node.op_type} '{node.name}'.",
+                    node=node.name,
+                    tensor=node.outputs[0],
+                )
 
     def name_now(self, name: str) -> str:
         """The float tensor that replaces `name`."""

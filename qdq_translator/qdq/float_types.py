@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto
 
-from qdq_translator.ir.constants import is_dequantize, is_quantize
+from qdq_translator.ir.constants import is_dequantize, is_quantize, is_quantizer
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.ir.weights import Initializer, to_array
@@ -89,11 +89,11 @@ def beyond_float16(graph: Graph, scales: Mapping[str, float]) -> dict[str, str]:
     found: dict[str, str] = {}
     reach = {name: 127 * scale for name, scale in scales.items()}
     for node in graph.nodes:  # behind a pair the range is that in front of it
-        if (is_quantize(node) or is_dequantize(node)) and node.inputs[0] in reach:
+        if is_quantizer(node) and node.inputs[0] in reach:
             reach.setdefault(node.outputs[0], reach[node.inputs[0]])
     bad = {name: why for name, why in ((name, _unfit(tensor)) for name, tensor in graph.initializers.items()) if why}
     for node in graph.nodes:
-        if is_quantize(node) or is_dequantize(node):
+        if is_quantizer(node):
             continue
         for name in (*node.inputs, *node.outputs):
             if reach.get(name, 0) > LARGEST_FLOAT16:
@@ -130,33 +130,41 @@ class Typing:
         graph = self.graph
         graph.value_info.clear()
         for node in list(graph.nodes):
-            self._node(node)
+            if is_quantizer(node):
+                self._quantizer(node)
+            else:
+                self._node(node)
         for name, value in graph.outputs.items():
             self._output(name, value.type.tensor_type.elem_type)
         unused = [name for name in graph.initializers if not graph.is_used(name) and name not in graph.outputs]
         graph.drop_initializer(*unused)
 
     def _node(self, node: Node) -> None:
-        if is_quantize(node) or is_dequantize(node):
-            self._quantizer(node)
-            return
         for name in node.captured:
             if self._is_float(name) and self._as(name, FLOAT) != name:
                 self.graph.replace_use(node, name, self._as(name, FLOAT))
-        schema = _schema(node, self.graph.opset())
-        wide = (
-            node.name in self.single or schema is None or not _has_half(schema) or any(True for _ in node.subgraphs())
-        )
+        schema = self._in_half(node)
         for index, name in enumerate(node.inputs):
             if name and self._is_float(name):
-                wanted = FLOAT if wide or (schema is not None and _only_wide(schema.inputs, index)) else HALF
+                wanted = FLOAT if schema is None or _only_wide(schema.inputs, index) else HALF
                 self.graph.set_input(node, index, self._as(name, wanted))
         for index, name in enumerate(node.outputs):
             if name and self.types.elem_type(name) == FLOAT:
-                narrow = not wide and not (schema is not None and _only_wide(schema.outputs, index))
-                self.kind[name] = HALF if narrow else FLOAT
-        if not wide:
+                self.kind[name] = FLOAT if schema is None or _only_wide(schema.outputs, index) else HALF
+        if schema is not None:
             _narrow_attributes(node)
+
+    def _in_half(self, node: Node) -> Optional[onnx.defs.OpSchema]:
+        """The schema of a node that computes in float16; None if it stays float32."""
+        if node.name in self.single or any(True for _ in node.subgraphs()):
+            return None
+        try:
+            schema = onnx.defs.get_schema(node.op_type, self.graph.opset(), node.domain)
+        except onnx.defs.SchemaError:
+            return None
+        # every type of its own that may be float32 may be float16
+        rows = [set(row.allowed_type_strs) for row in schema.type_constraints]
+        return schema if all(_NARROW in row or _WIDE not in row for row in rows) else None
 
     def _quantizer(self, node: Node) -> None:
         """A pair has the type of those that read it, so that no Cast is between it and them."""
@@ -219,19 +227,6 @@ class Typing:
 
 
 _WORD: dict[int, str] = {FLOAT: "float32", HALF: "float16"}
-
-
-def _schema(node: Node, opset: int) -> Optional[onnx.defs.OpSchema]:
-    try:
-        return onnx.defs.get_schema(node.op_type, opset, node.domain)
-    except onnx.defs.SchemaError:
-        return None
-
-
-def _has_half(schema: onnx.defs.OpSchema) -> bool:
-    """Every type of its own that may be float32 may be float16."""
-    rows = [set(row.allowed_type_strs) for row in schema.type_constraints]
-    return all(_NARROW in row or _WIDE not in row for row in rows)
 
 
 def _only_wide(formals: Sequence[onnx.defs.OpSchema.FormalParameter], index: int) -> bool:

@@ -23,7 +23,7 @@ between Casts. Per-channel Q/DQ needs opset 13; older models are converted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import AbstractSet, Mapping, Optional
+from typing import AbstractSet, Container, Mapping, Optional
 
 import numpy as np
 import onnx
@@ -32,7 +32,7 @@ from onnx import TensorProto
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.calibration_cache import is_usable
-from qdq_translator.ir.constants import is_dequantize, is_quantize
+from qdq_translator.ir.constants import is_quantizer
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import output_channels
 from qdq_translator.ir.types import TensorTypes
@@ -86,18 +86,7 @@ def restore(
 
     Raises UserError if the model already has Q/DQ, if no scale fits it, or if its opset cannot be raised.
     """
-    graph = Graph.from_model(model)
-    validate(graph)
-    graph = with_qdq_opset(graph)
-    for node in graph.nodes:
-        if is_quantize(node) or is_dequantize(node):
-            raise UserError(
-                f"The model already has Q/DQ nodes ({node.label}).", "Give a float model, such as NAME_noqdq.onnx."
-            )
-        if not node.name and node.outputs:
-            node.name = f"node_of_{node.outputs[0]}"  # what TensorRT calls it (fact 4.3)
-    names.name_nodes(graph, Diagnostics())
-    cleanup.constants_to_initializers(graph)
+    graph = _readied(model)
     types = TensorTypes(graph)
     entries = {name: _classify(name, scale, graph, types) for name, scale in scales.items()}
     check_names(scales, graph, "the calibration cache")
@@ -109,20 +98,45 @@ def restore(
             "No tensor of the model would get Q/DQ: its scales are unusable, or only layers that stay float read them.",
             "Check the cache and the layer argument.",
         )
-    tensors: dict[str, str] = {}
-    for name in graph.tensors():
-        if name in held:
-            tensors[name] = GIVEN
-        elif name in used and name not in placement.fused:
-            tensors[name] = STAYS_FLOAT
-        elif name not in used and types.is_float(name) and not graph.is_constant(name) and name not in graph.outputs:
-            tensors[name] = WITHOUT_SCALE
+    tensors = _statuses(graph, types, used, held, placement)
     unknown_layers = sorted(set(precisions) - {n.name for n in graph.nodes} - {"*"})
     quantizers = _Quantizers(graph, types)
     weights = quantizers.weights(placement)
     for name, scale in held.items():
         quantizers.tensor(name, scale)
     return Restored(graph.to_model(), entries, tensors, weights, unknown_layers)
+
+
+def _readied(model: onnx.ModelProto) -> Graph:
+    """In an opset with the Q/DQ needed, and all nodes with names."""
+    graph = Graph.from_model(model)
+    validate(graph)
+    graph = with_qdq_opset(graph)
+    for node in graph.nodes:
+        if is_quantizer(node):
+            raise UserError(
+                f"The model already has Q/DQ nodes ({node.label}).", "Give a float model, such as NAME_noqdq.onnx."
+            )
+        if not node.name and node.outputs:
+            node.name = f"node_of_{node.outputs[0]}"  # what TensorRT calls it (fact 4.3)
+    names.name_nodes(graph, Diagnostics())
+    cleanup.constants_to_initializers(graph)
+    return graph
+
+
+def _statuses(
+    graph: Graph, types: TensorTypes, used: Container[str], held: Container[str], placement: Placement
+) -> dict[str, str]:
+    """`Restored.tensors`."""
+    found: dict[str, str] = {}
+    for name in graph.tensors():
+        if name in held:
+            found[name] = GIVEN
+        elif name in used:
+            found.update({} if name in placement.fused else {name: STAYS_FLOAT})
+        elif types.is_float(name) and not graph.is_constant(name) and name not in graph.outputs:
+            found[name] = WITHOUT_SCALE
+    return found
 
 
 def _classify(name: str, scale: float, graph: Graph, types: TensorTypes) -> str:
@@ -199,9 +213,8 @@ class _Quantizers:
         scale = weight_scales(values, axis)
         casts = scale.dtype != values.dtype
         source, target = name, graph.unique_name(f"{name}_dequantized")
-        if (
-            casts and graph.consumer_count(name) == 1
-        ):  # behind a Cast, a weight is called like the tensor its layer reads
+        if casts and graph.consumer_count(name) == 1:
+            # behind a Cast, a weight is called like the tensor its layer reads
             source, target = graph.unique_name(f"{name}_float16"), name
             graph.drop_initializer(name)
             graph.add_initializer(source, values)

@@ -62,7 +62,7 @@ class ActivationQuantizers:
         for name in self.graph.outputs:
             codes = self.codes.get(name)
             if codes is not None:
-                self.steps.append(steps.QuantizedOutput(name, codes.params.real))
+                self.steps.append(steps.QuantizedOutput(name, codes.scale, codes.params.real))
         return self
 
     def _reject(self, rejected: Rejected, node: Node) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from qdq_translator.core.errors import UnsupportedQuantizer
-from qdq_translator.ir.constants import LAYOUT_OPS, Constants, is_dequantize, is_quantize
+from qdq_translator.ir.constants import LAYOUT_OPS, Constants, is_dequantize, is_quantize, is_quantizer
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import WEIGHT_INPUTS, from_front
 from qdq_translator.ir.qparams import QuantParams, along, dequantize, largest, quantize
@@ -61,36 +61,44 @@ def find_constant_quantizers(constants: Constants, asymmetric: str) -> tuple[lis
 
 def _constant_at(constants: Constants, tensor: str, asymmetric: str) -> Union[QuantizedConstant, Rejected]:
     graph, chain = constants.graph, _chain(constants.graph, tensor)
-    quantizers = [n for n in chain if is_quantize(n) or is_dequantize(n)]
+    quantizers = [node for node in chain if is_quantizer(node)]
     params: Optional[QuantParams] = None
     for node in quantizers:
-        read = read_parameters(constants, node, _stored_type(constants, node, chain))
+        read = _params_at(constants, tensor, node, chain, asymmetric)
         if isinstance(read, Rejected):
             return read
         params = read
-        if read.dtype == "int32" and is_quantize(node):
-            return Rejected(f"Constant '{tensor}' is quantized to int32 at {node.label}.", "Use int8.")
-        if read.dtype != "int32" and not read.symmetric and asymmetric == "error":
-            zero = int(read.zero_point.reshape(-1)[0])
-            without = "" if node.input(2) else " (no zero point given)"
-            return Rejected(
-                f"Constant '{tensor}' is quantized to {read.dtype} with zero point {zero}{without} at {node.label}.",
-                (
-                    "Quantize weights to symmetric int8, or use --asymmetric widen to keep their values "
-                    "and let TensorRT "
-                    "requantize them."
-                ),
-            )
     if params is None:
         return Rejected(f"Constant '{tensor}' runs through no quantizer that can be read.", "Export again.")
     kind = "codes" if is_quantize(quantizers[-1]) else _kind_of(graph, tensor)
-    if kind == "codes" and not all(is_quantize(n) or is_dequantize(n) or n.is_op(*_MOVES) for n in chain):
-        what = (
+    if kind == "codes" and not all(is_quantizer(node) or node.is_op(*_MOVES) for node in chain):
+        return Rejected(
             f"Graph output '{tensor}' is integer arithmetic on the quantized values of the constant at "
-            f"'{quantizers[-1].name}'."
+            f"'{quantizers[-1].name}'.",
+            "Make the graph output behind a DequantizeLinear.",
         )
-        return Rejected(what, "Make the graph output behind a DequantizeLinear.")
     return QuantizedConstant(tensor, _name_for(graph, tensor, chain), kind, params, quantizers[-1].name, tuple(chain))
+
+
+def _params_at(
+    constants: Constants, tensor: str, node: Node, chain: list[Node], asymmetric: str
+) -> Union[QuantParams, Rejected]:
+    """Of one quantizer behind the constant `tensor`."""
+    read = read_parameters(constants, node, _stored_type(constants, node, chain))
+    if isinstance(read, Rejected):
+        return read
+    if read.dtype == "int32":  # a bias; a Q of int32 is none that TensorRT could do
+        refused = is_quantize(node)
+        return Rejected(f"Constant '{tensor}' is quantized to int32 at {node.label}.", "Use int8.") if refused else read
+    if read.symmetric or asymmetric != "error":
+        return read
+    zero = int(read.zero_point.reshape(-1)[0])
+    without = "" if node.input(2) else " (no zero point given)"
+    return Rejected(
+        f"Constant '{tensor}' is quantized to {read.dtype} with zero point {zero}{without} at {node.label}.",
+        "Quantize weights to symmetric int8, or use --asymmetric widen to keep their values and let TensorRT "
+        "requantize them.",
+    )
 
 
 def _stored_type(constants: Constants, node: Node, chain: list[Node]) -> Optional[str]:
@@ -113,7 +121,7 @@ def _chain(graph: Graph, tensor: str) -> list[Node]:
             continue
         seen.add(id(node))
         chain.append(node)
-        only_first = is_quantize(node) or is_dequantize(node) or node.is_op(*LAYOUT_OPS, "Clip")
+        only_first = is_quantizer(node) or node.is_op(*LAYOUT_OPS, "Clip")
         stack.extend(node.inputs[:1] if only_first else node.inputs)
     return chain[::-1]
 
@@ -170,7 +178,7 @@ class Bakery:
 
     def _codes(self) -> Optional[np.ndarray]:
         """Trained quantized values of a weight; floats if they are not recoverable; None if nothing is."""
-        kept = (is_quantize(n) or is_dequantize(n) or n.is_op(*LAYOUT_OPS, "Clip") for n in self.item.chain)
+        kept = (is_quantizer(n) or n.is_op(*LAYOUT_OPS, "Clip") for n in self.item.chain)
         return self.constants.value(self.item.tensor, self._as_codes) if self.is_weight and all(kept) else None
 
     def _from_codes(self, found: np.ndarray, codes: Optional[Weight]) -> Optional[Initializer]:
@@ -193,9 +201,8 @@ class Bakery:
         axis = from_front(params.axis, data.ndim)
         if not 0 <= axis < data.ndim or data.shape[axis] != params.scale.size:
             raise UnsupportedQuantizer(
-                f"{node.op_type} {node.label} on constant '{self.item.tensor}' has {params.scale.size} "
-                "scales along axis "
-                f"{params.axis} of shape {list(data.shape)}.",
+                f"{node.op_type} {node.label} on constant '{self.item.tensor}' has {params.scale.size} scales along "
+                f"axis {params.axis} of shape {list(data.shape)}.",
                 "Export with one scale for each channel along that axis.",
             )
         return params if axis == params.axis else dataclasses.replace(params, axis=axis)

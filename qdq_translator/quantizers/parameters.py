@@ -11,7 +11,7 @@ import numpy as np
 from qdq_translator.core.errors import UnsupportedQuantizer
 from qdq_translator.core.words import counted
 from qdq_translator.ir import operators
-from qdq_translator.ir.constants import QUANTIZER_DOMAINS, Constants, element_name, is_dequantize
+from qdq_translator.ir.constants import Constants, element_name, is_dequantize, is_quantizer
 from qdq_translator.ir.graph import Graph, Node, every_node
 from qdq_translator.ir.qparams import RANGES, QuantParams
 
@@ -76,18 +76,12 @@ def _read(constants: Constants, node: Node, stored: Optional[str], missing: str)
             f"has scales of shape {list(scale.shape)} and type {scale.dtype}.",
             "Implicit INT8 needs one float scale, or one a channel for weights.",
         )
-    dtype, zero_point = stored, np.zeros((), np.int64)
+    zero_point, dtype = np.zeros((), np.int64), _dtype(constants, node, stored) or missing
     if node.input(2):
         zero = constants.value(node.input(2))
         if zero is None:
             return Rejected("has a zero point that is not constant.", "Export with constant zero points.")
-        dtype = constants.type_name(node.input(2))
-        if dtype in RANGES:
-            zero_point = zero.astype(np.int64)
-    elif not is_dequantize(node):
-        declared = node.get("output_dtype", 0)
-        dtype = element_name(declared) if declared else missing
-    dtype = dtype or missing
+        zero_point = zero.astype(np.int64) if dtype in RANGES else zero_point
     if dtype not in RANGES:
         return Rejected(f"uses {dtype}.", "TensorRT's implicit mode and the DLA know int8 only; quantize to int8.")
     values = scale.astype(np.float32)
@@ -105,6 +99,16 @@ def _read(constants: Constants, node: Node, stored: Optional[str], missing: str)
         return QuantParams(values.reshape(()), zero_point.reshape(()), dtype, None, scale.dtype)
     points = np.broadcast_to(zero_point.reshape(-1), values.shape)
     return QuantParams(values, points, dtype, int(node.get("axis", 1)), scale.dtype)
+
+
+def _dtype(constants: Constants, node: Node, stored: Optional[str]) -> Optional[str]:
+    """Of the quantized values: that of the zero point, else as declared (Q) or stored (DQ); None if nothing says it."""
+    if node.input(2):
+        return constants.type_name(node.input(2))
+    if is_dequantize(node):
+        return stored
+    declared = node.get("output_dtype", 0)
+    return element_name(declared) if declared else None
 
 
 # ---------------- quantizers that cannot be used: custom operators, and those inside the bodies of control flow
@@ -139,8 +143,7 @@ def cost_of(approximated: Sequence[Approximated]) -> str:
     worst = max(bits, key=lambda tensor: bits[tensor])
     return (
         f"the smallest symmetric scales of {counted(len(bits), 'asymmetric activation')} cost "
-        f"{np.median([*bits.values()]):.2f} bits "
-        f"of resolution (median), {bits[worst]:.2f} at most ('{worst}')"
+        f"{np.median([*bits.values()]):.2f} bits of resolution (median), {bits[worst]:.2f} at most ('{worst}')"
     )
 
 
@@ -167,7 +170,7 @@ def unusable_operators(graph: Graph) -> list[Rejected]:
 
 
 def _is_refused(node: Node) -> bool:
-    if node.op_type in operators.QUANTIZERS and node.domain in QUANTIZER_DOMAINS:
+    if is_quantizer(node):
         return False
     name = node.op_type.lower()
     return node.op_type in _OTHER_QUANTIZED_OPS or (bool(node.domain) and any(part in name for part in _QUANTIZED))

@@ -11,7 +11,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -19,15 +19,14 @@ from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.disk import read_text
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
-from qdq_translator.core.words import counted
-from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
+from qdq_translator.core.words import counted, quoted
+from qdq_translator.ir.constants import Constants
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import output_channels
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.quantizers.dialects.pairs import FakeQuantizer, bit_range, write_pair
-from qdq_translator.quantizers.parameters import refusal
+from qdq_translator.quantizers.parameters import Rejected, refusal
 
-_SHOWN = 3
 _HINT = "Give AIMET encodings, ONNX Runtime's calibration table, PPQ's JSON or a TensorRT calibration cache."
 
 
@@ -47,36 +46,31 @@ def apply_scales(graph: Graph, path: str, diagnostics: Diagnostics) -> None:
     """Puts a pair on every tensor that the file names, and reports how many have one. Raises UserError for a file that
     is none of these, for scales that are none, for names of which no tensor exists, and for a model that has Q/DQ
     already."""
-    with_pairs = next((node for node in graph.nodes if is_quantize(node) or is_dequantize(node)), None)
-    if with_pairs is not None:
-        what = f"The model has Q/DQ nodes ({with_pairs.label}), and {path} has scales for a float model."
+    types, constants = TensorTypes(graph), Constants(graph)
+    if constants.quantizers:
+        what = f"The model has Q/DQ nodes ({constants.quantizers[0].label}), and {path} has scales for a float model."
         raise UserError(what, "Give the float model, or leave --scales out.")
     name, encodings = read_scales(path)
-    types, constants = TensorTypes(graph), Constants(graph)
     activations = {tensor for tensor in graph.tensors() if types.is_float(tensor) and not constants.is_constant(tensor)}
     check_names((row.tensor for row in encodings), graph, path)
-    places = {*activations, *graph.initializers}
-    known = [row for row in encodings if row.tensor in places]
-    unknown = [row.tensor for row in encodings if row.tensor not in places]
+    known = [row for row in encodings if row.tensor in activations or row.tensor in graph.initializers]
     if not known:
         raise UserError(f"{path} has no scale for a float tensor of the model.", "Calibrate the model again.")
-    rejected = [why for why in (_insert(graph, constants, row, path) for row in known) if why is not None]
-    if rejected:
-        raise refusal(rejected)
-    weights = sum(row.tensor in graph.initializers for row in known)
-    covered, of = len(known) - weights, len(activations)
+    _insert(graph, constants, known, path)
+    covered, of = sum(row.tensor in activations for row in known), len(activations)
+    weights = len(known) - covered
     diagnostics.info(
         "Q14",
-        f"{path} ({name}) has scales of {covered} of {counted(of, 'float tensor')} "
-        f"({100 * covered / max(of, 1):.0f}%) and of "
-        f"{counted(weights, 'weight')}.",
+        f"{path} ({name}) has scales of {covered} of {counted(of, 'float tensor')} ({100 * covered / max(of, 1):.0f}%) "
+        f"and of {counted(weights, 'weight')}.",
         data={"format": name, "covered": covered, "of": of, "weights": weights},
     )
+    there = {row.tensor for row in known}
+    unknown = [row.tensor for row in encodings if row.tensor not in there]
     if unknown:
-        names = ", ".join(f"'{name}'" for name in unknown[:_SHOWN]) + (", ..." if len(unknown) > _SHOWN else "")
         diagnostics.warning(
             "Q14",
-            f"{counted(len(unknown), 'name')} in {path} match no float tensor of the model: {names}.",
+            f"{counted(len(unknown), 'name')} in {path} match no float tensor of the model: {quoted(unknown)}.",
             hint="Names must be those of the ONNX file that the scales were made for.",
             data={"unknown": unknown},
         )
@@ -93,8 +87,7 @@ def check_names(names: Iterable[str], graph: Graph, source: str) -> None:
     if every and len(inner) - len(foreign) <= _LEAST_KNOWN * len(inner):
         raise UserError(
             f"The model has {len(inner) - len(foreign)} of the names in {source} and lacks {len(foreign)}, such as "
-            f"'{foreign[0]}': the "
-            "scales were made for another network.",
+            f"'{foreign[0]}': the scales were made for another network.",
             "Give the model that they were made for; names must be those of the ONNX file.",
         )
 
@@ -114,20 +107,24 @@ def activation_scales(path: str) -> dict[str, float]:
     return {row.tensor: row.scales[0] * max(row.high / 127, -row.low / 128) for row in rows}
 
 
-def _insert(graph: Graph, constants: Constants, row: Encoding, path: str) -> Any:
-    """None, or why INT8 cannot hold it."""
-    source = result = row.tensor
-    axis = _axis(graph, row, path) if len(row.scales) > 1 else None
-    if source in graph.outputs and source in graph.producer:
-        source = graph.before_output(result)
-    else:
-        result = graph.unique_name(f"{source}_dequantized")
-    graph.replace_uses(source, result)
-    stand_in = Node("Identity", [source], [result], row.tensor)
-    graph.insert_after(stand_in, graph.producer.get(source))
-    values = np.array(row.scales, np.float32)
-    scale = values.reshape(()) if axis is None else values
-    return write_pair(graph, constants, FakeQuantizer(source, result, scale, row.low, row.high, axis, stand_in))
+def _insert(graph: Graph, constants: Constants, rows: Sequence[Encoding], path: str) -> None:
+    """Raises UnsupportedQuantizer if INT8 cannot hold one."""
+    rejected: list[Rejected] = []
+    for row in rows:
+        source = result = row.tensor
+        axis = _axis(graph, row, path) if len(row.scales) > 1 else None
+        if source in graph.outputs and source in graph.producer:
+            source = graph.before_output(result)
+        else:
+            result = graph.unique_name(f"{source}_dequantized")
+        graph.replace_uses(source, result)
+        stand_in = Node("Identity", [source], [result], row.tensor)
+        graph.insert_after(stand_in, graph.producer.get(source))
+        scale = np.array(row.scales if axis is not None else row.scales[0], np.float32)
+        found = FakeQuantizer(source, result, scale, row.low, row.high, axis, stand_in)
+        rejected += filter(None, (write_pair(graph, constants, found),))
+    if rejected:
+        raise refusal(rejected)
 
 
 def _axis(graph: Graph, row: Encoding, path: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Callable, Optional, Tuple, Union
 
 import numpy as np
@@ -120,6 +120,7 @@ class QuantizedOutput:
     """A quantized graph output (rule Q7); `real`: the float type before quantization."""
 
     name: str
+    scale: float
     real: np.dtype
 
 
@@ -129,15 +130,16 @@ Step = Union[Quantize, ClampCodes, Move, Dequantize, QuantizedInput, QuantizedOu
 # ---------------- pairs in series (rule Q8)
 
 
-@dataclasses.dataclass
+@dataclass
 class Link:
     """One quantizer and its quantized values. scale: its own; holds: that of its series. before: the quantizer whose
-    real values it reads. read: something other than a quantizer reads its output."""
+    real values it reads; behind: those that read its own. read: something other than a quantizer reads its output."""
 
     source: str
     scale: float
     holds: float
     before: Optional[Link] = None
+    behind: list[Link] = field(default_factory=list)
     read: bool = False
 
 
@@ -150,62 +152,63 @@ def in_series(graph: Graph, steps: list[Step]) -> tuple[list[Step], list[Link]]:
     own (rule C1 then chooses, as for parallel pairs). Relu and data movement between DQ and Q end a series: both sides
     are tensors with a scale each.
     """
-    real = {step.node.outputs[0] for step in steps if isinstance(step, Dequantize)}
-    if real.isdisjoint([step.source for step in steps if isinstance(step, Quantize)]):
-        return steps, []
-    links, of_step = _links(graph, steps)
-    after: dict[int, list[float]] = {}
-    for link in reversed(links):
-        if not link.read and id(link) in after:
-            link.holds = max(after[id(link)])
-        if link.before is not None:
-            after.setdefault(id(link.before), []).append(link.holds)
-    changed = [
-        step
-        if isinstance(step, QuantizedOutput) or step.scale == link.holds
-        else dataclasses.replace(step, scale=link.holds)
-        for step, link in zip(steps, of_step)
-    ]
-    return changed, [link for link in links if link.before is not None and link.scale != link.before.scale]
-
-
-def _links(graph: Graph, steps: list[Step]) -> tuple[list[Link], list[Link]]:
-    """All links in graph order, and that of each step."""
-    links: list[Link] = []
-    codes: dict[str, Link] = {}
-    reals: dict[str, Link] = {}
+    series = _Series(graph)
     of_step: list[Link] = []
-
-    def begin(source: str, scale: float, before: Optional[Link] = None) -> Link:
-        links.append(Link(source, scale, scale if before is None else min(scale, before.holds), before))
-        return links[-1]
-
     for step in steps:
+        of_step.append(series.link(step))
+    for link in reversed(series.links):
+        if link.behind and not link.read:
+            link.holds = max(later.holds for later in link.behind)
+    changed = [dataclasses.replace(step, scale=link.holds) for step, link in zip(steps, of_step)]
+    return changed, [link for link in series.links if link.before is not None and link.scale != link.before.scale]
+
+
+class _Series:
+    """links: all, in graph order."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.links: list[Link] = []
+        self.codes: dict[str, Link] = {}
+        self.reals: dict[str, Link] = {}
+
+    def link(self, step: Step) -> Link:
+        """That of the next step, in graph order."""
         if isinstance(step, QuantizedInput):
-            link = codes[step.name] = begin(step.name, step.scale)
+            link = self.codes[step.name] = self._begin(step.name, step.scale)
         elif isinstance(step, QuantizedOutput):
-            link = codes[step.name]
+            link = self.codes[step.name]
             link.read = True
         elif isinstance(step, Quantize):
-            link = codes[step.node.outputs[0]] = begin(step.source, step.scale, reals.get(step.source))
+            link = self._begin(step.source, step.scale, self.reals.get(step.source))
+            self.codes[step.node.outputs[0]] = link
         elif isinstance(step, Dequantize):
-            link = codes[step.source]
-            made = step.node.outputs[0]
-            reals[made] = link
-            link.read |= made in graph.outputs or not all(is_quantize(reader) for reader in graph.consumers(made))
-        else:  # on codes; a Concat of several ends their series
-            joined = list({id(codes[name]): codes[name] for name in step.node.reads() if name in codes}.values())
-            if len(joined) != 1:
-                link = begin(step.node.outputs[0], step.scale)
-            elif isinstance(step, Move):  # a tensor of its own, which may saturate earlier than the one that is moved
-                link = begin(step.node.outputs[0], joined[0].scale, joined[0])
-            else:
-                link = joined[0]
-            for other in joined if len(joined) > 1 else ():
+            link, made = self.codes[step.source], step.node.outputs[0]
+            self.reals[made] = link
+            link.read |= made in self.graph.outputs or not all(map(is_quantize, self.graph.consumers(made)))
+        else:
+            link = self._on_codes(step)
+        return link
+
+    def _on_codes(self, step: Union[ClampCodes, Move]) -> Link:
+        read = [self.codes[name] for name in step.node.reads() if name in self.codes]
+        link = read[0]
+        if any(other is not link for other in read):  # a Concat of several ends their series
+            link = self._begin(step.node.outputs[0], step.scale)
+            for other in read:
                 other.read = True
-            codes.update((name, link) for name in (step.moved if isinstance(step, Move) else step.node.outputs))
-        of_step.append(link)
-    return links, of_step
+        elif isinstance(step, Move):  # a tensor of its own, which may saturate earlier than the one that is moved
+            link = self._begin(step.node.outputs[0], link.scale, link)
+        made = step.moved if isinstance(step, Move) else step.node.outputs
+        self.codes.update(dict.fromkeys(made, link))
+        return link
+
+    def _begin(self, source: str, scale: float, before: Optional[Link] = None) -> Link:
+        link = Link(source, scale, scale if before is None else min(scale, before.holds), before)
+        if before is not None:
+            before.behind.append(link)
+        self.links.append(link)
+        return link
 
 
 # ---------------- operators between Q and DQ (rules Q1, Q9, Q10)

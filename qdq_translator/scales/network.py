@@ -70,6 +70,14 @@ def report_applied(applied: Sequence[Applied], what: str, diagnostics: Diagnosti
     )
 
 
+def report_kept(diagnostics: Diagnostics, rule: str, kept: Mapping[str, str]) -> None:
+    """kept: node that a rule could not fold -> why."""
+    for name in list(kept)[:1]:
+        diagnostics.info(
+            rule, f"'{name}'{others(kept)} cannot be folded: {kept[name]}.", node=name, data={"layers": kept}
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class Stage:
     """One rewrite rule, to be proved by `--prove`. It has the name of the rule, its applications, and the graph before

@@ -65,22 +65,28 @@ def operand_ranks(editor: Editor) -> None:
         return
     wanted: dict[tuple[str, int], list[tuple[Node, int]]] = {}
     for node in editor.nodes(*_OPS):
-        constants = [i for i, name in enumerate(node.inputs) if name in graph.initializers]
-        ranks = [rank for rank in map(editor.rank, node.inputs) if rank is not None]
-        if len(constants) == len(node.inputs) or len(ranks) < len(node.inputs):
-            continue
-        for index in constants:
-            if ranks[index] < max(ranks) and editor.dtype(node.inputs[index]) is not None:
-                wanted.setdefault((node.inputs[index], max(ranks)), []).append((node, index))
+        rank = _rank_of_result(editor, node)
+        for index, name in enumerate(node.inputs):
+            constant = graph.initializers.get(name)
+            if constant is not None and len(constant.dims) < rank and editor.dtype(name) is not None:
+                wanted.setdefault((name, rank), []).append((node, index))
     for (name, rank), uses in wanted.items():
-        alone = graph.consumer_count(name) == len({id(reader) for reader, _ in uses}) and name not in graph.outputs
+        readers = list(dict.fromkeys(node for node, _ in uses))
+        alone = graph.consumer_count(name) == len(readers) and name not in graph.outputs
         new = name if alone else editor.tensor(f"{name}_{rank}d")
         editor.remade(name, new, functools.partial(np.array, ndmin=rank))
         for node, index in uses:
-            if node.inputs[index] == name and new != name:
+            if node.inputs[index] != new:
                 graph.set_input(node, index, new)
-        for node in dict.fromkeys(reader for reader, _ in uses):
+        for node in readers:
             editor.note("F8", [node], [node])
+
+
+def _rank_of_result(editor: Editor, node: Node) -> int:
+    """0 for a node without a varying operand, and for one with an operand of unknown rank."""
+    ranks = [rank for rank in map(editor.rank, node.inputs) if rank is not None]
+    constant = all(name in editor.graph.initializers for name in node.inputs)
+    return 0 if constant or len(ranks) < len(node.inputs) else max(ranks)
 
 
 def slice_indices(editor: Editor) -> None:

@@ -74,6 +74,10 @@ class _Axis(NamedTuple):
     wanted: int
     factor: np.float32
 
+    @property
+    def whole(self) -> bool:
+        return bool(np.float32(self.size) * self.factor == self.wanted)
+
 
 def _axes(editor: Editor, node: Node) -> Optional[list[_Axis]]:
     """None if a size, the factors or the wanted sizes are unknown."""
@@ -91,11 +95,13 @@ def _axes(editor: Editor, node: Node) -> Optional[list[_Axis]]:
 
 
 def _resize(editor: Editor, node: Node) -> bool:
-    steps = (_keep_aspect_ratio, _antialias, _coordinates)
     if editor.graph.opset() < 11 or not any(key in node.attributes for key in _RESIZE_KEYS):
         return False
-    axes = _axes(editor, node)
-    return axes is not None and sum(step(editor, node, axes) for step in steps) > 0
+    axes, changed = _axes(editor, node), False
+    if axes is not None:
+        for step in (_keep_aspect_ratio, _antialias, _coordinates):
+            changed |= step(editor, node, axes)
+    return changed
 
 
 _RESIZE_KEYS = ("antialias", "keep_aspect_ratio_policy", "coordinate_transformation_mode")
@@ -121,23 +127,26 @@ def _keep_aspect_ratio(editor: Editor, node: Node, axes: list[_Axis]) -> bool:
 
 def _coordinates(editor: Editor, node: Node, axes: list[_Axis]) -> bool:
     where, nearest = operators.resize_coordinates(node, editor.graph.opset())
-    whole = all(np.float32(axis.size) * axis.factor == axis.wanted for axis in axes)
+    whole, mode = all(axis.whole for axis in axes), ""
     if where == "half_pixel_symmetric" and whole:
-        node.set("coordinate_transformation_mode", "half_pixel")
-    elif where == "tf_crop_and_resize" and all(axis.wanted > 1 or axis.size == 1 for axis in axes):
-        roi = editor.graph.array(node.input(1)) if node.input(1) else None
-        if roi is None or roi.tolist() != [0] * len(axes) + [1] * len(axes):
-            return False
+        mode = "half_pixel"
+    elif where == "tf_crop_and_resize" and _keeps_corners(editor, node, axes):
         editor.graph.set_input(node, 1, "")
-        node.set("coordinate_transformation_mode", "align_corners")
         node.unset("extrapolation_value")
-    elif where == "tf_half_pixel_for_nn" and operators.mode(node) == "nearest" and nearest == "floor":
-        if not whole or any(axis.factor != round(float(axis.factor)) for axis in axes):
-            return False
-        node.set("coordinate_transformation_mode", "asymmetric")
-    else:
-        return False
-    return True
+        mode = "align_corners"
+    elif (where, operators.mode(node), nearest) == ("tf_half_pixel_for_nn", "nearest", "floor"):
+        factors = [float(axis.factor) for axis in axes]
+        mode = "asymmetric" if whole and factors == list(map(round, factors)) else ""
+    if mode:
+        node.set("coordinate_transformation_mode", mode)
+    return bool(mode)
+
+
+def _keeps_corners(editor: Editor, node: Node, axes: list[_Axis]) -> bool:
+    """The region is the whole image, and no axis gets a single value, which `align_corners` takes from elsewhere."""
+    roi = editor.graph.array(node.input(1)) if node.input(1) else None
+    whole = roi is not None and roi.tolist() == [0] * len(axes) + [1] * len(axes)
+    return whole and all(axis.wanted > 1 or axis.size == 1 for axis in axes)
 
 
 _FORMS: dict[str, Callable[[Editor, Node], bool]] = {

@@ -54,10 +54,13 @@ def convert(graph: Graph) -> Converted:
         if present.isdisjoint(row.operators):
             continue
         constants = constants or Constants(graph)
-        convert_one = row.converter(graph, constants)
-        outcomes = [or_why(node, convert_one) for node in list(graph.nodes) if node.op_type in row.operators]
-        rejected += [found for found in outcomes if isinstance(found, Rejected)]
-        count = outcomes.count(True)
+        convert_one, count = row.converter(graph, constants), 0
+        for node in list(graph.nodes):
+            found = or_why(node, convert_one) if node.op_type in row.operators else False
+            if isinstance(found, Rejected):
+                rejected.append(found)
+            else:
+                count += found
         if count:
             counts[row.name] = count
             constants = None  # of the graph as it is now

@@ -86,9 +86,8 @@ def _quantizer(graph: Graph, constants: Constants, node: Node) -> Union[FakeQuan
     if first is None or last is None:
         missing = "before" if first is None else "behind"
         return Rejected(
-            f"{node.op_type} {node.label} and the limits {pattern.low:g} and {pattern.high:g} are half a "
-            "quantizer: there is "
-            f"no product with a constant {missing} them.",
+            f"{node.op_type} {node.label} and the limits {pattern.low:g} and {pattern.high:g} are half a quantizer: "
+            f"there is no product with a constant {missing} them.",
             _HINT,
         )
     if pattern.shift:

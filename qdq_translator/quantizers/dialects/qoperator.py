@@ -20,20 +20,26 @@ from qdq_translator.quantizers.dialects.pairs import Outcome, channels, linear
 from qdq_translator.quantizers.parameters import Rejected
 
 _Triple = Tuple[int, int, int]
+_ABSENT = 99
+"""A position that no operator has: the input there is ''."""
 
 
 @dataclass(frozen=True)
 class _Form:
     """op: the float operator. data: positions of (tensor, scale, zero point) of each quantized input. result: positions
-    of scale and zero point of the output; -1: it is real. bias: position of the bias (int32; real if the output always
-    is). plain: positions of inputs that are passed on first. drop: attributes that the float operator lacks."""
+    of scale and zero point of the output, if it is not real. bias: position of the bias (int32; real if the output
+    always is). plain: positions of inputs that are passed on first. drop: attributes that the float operator lacks."""
 
     op: str
     data: tuple[_Triple, ...]
-    result: tuple[int, int] = (-1, -1)
-    bias: int = -1
+    result: tuple[int, int] = (_ABSENT, _ABSENT)
+    bias: int = _ABSENT
     plain: tuple[int, ...] = ()
     drop: tuple[str, ...] = ()
+
+    def places(self, node: Node) -> tuple[_Triple, ...]:
+        """`data`; of a Concat, which has any number of inputs, all behind scale and zero point of the output."""
+        return self.data or tuple((i, i + 1, i + 2) for i in range(2, len(node.inputs), 3))
 
 
 _TWO: tuple[_Triple, ...] = ((0, 1, 2), (3, 4, 5))
@@ -88,36 +94,39 @@ class Converter:
         return ""
 
     def _convert(self, node: Node, form: _Form) -> None:
-        data = form.data if form.op != "Concat" else tuple((i, i + 1, i + 2) for i in range(2, len(node.inputs), 3))
-        inputs = [node.input(place) for place in form.plain]
-        for places in data:
-            axis = _weight_axis(node, form.op) if places is data[-1] else None
-            tensor, step, point = map(node.input, places)
-            inputs.append(self._dequantized(node, tensor, step, point, axis))
-        bias = node.input(form.bias) if form.bias >= 0 else ""
-        is_sum = bool(bias) and form.op == "MatMul"
-        if bias and not is_sum:
-            inputs.append(self._bias(node, bias, node.input(data[0][1]), node.input(data[1][1])))
+        made, bias, scale, zero = node.outputs[0], *map(node.input, (form.bias, *form.result))
+        inputs = self._inputs(node, form)
         attributes = {key: value for key, value in node.attributes.items() if key not in form.drop}
         if form.op == "ReduceMean" and "axes" in attributes and self.graph.opset() >= 18:
-            axes = np.array(node.get("axes"), np.int64)
-            inputs.append(self.graph.constant(f"{node.outputs[0]}_axes", axes))
             del attributes["axes"]
-        made = node.outputs[0]
-        scale, zero = node.input(form.result[0]) if form.result[0] >= 0 else "", node.input(form.result[1])
-        real = self._real_name(made) if scale or is_sum else made
+            inputs.append(self.graph.constant(f"{made}_axes", np.array(node.get("axes"), np.int64)))
+        added = bias if form.op == "MatMul" else ""
+        real = self._real_name(made) if scale or added else made
         if scale and not zero:  # of the type of what is read
-            kind = self.constants.type_name(node.input(data[0][2])) or "uint8"
+            kind = self.constants.type_name(node.input(form.places(node)[0][2])) or "uint8"
             zero = self.graph.constant(f"{made}_zero_point", np.zeros((), kind))
         before = node.prev
         self.graph.remove(node)
         last = self.graph.insert_after(Node(form.op, inputs, [real], node.name, attributes=attributes), before)
-        if is_sum:
-            self.graph.insert_after(Node("Add", [real, bias], [made], self.graph.node_name(f"{made}_Add")), last)
+        if added:
+            self.graph.insert_after(Node("Add", [real, added], [made], self.graph.node_name(f"{made}_Add")), last)
         elif scale:
             self.graph.insert_after(linear(self.graph, "QuantizeLinear", [real, scale, zero], made, made), last)
 
-    def _dequantized(self, node: Node, tensor: str, scale: str, zero: str, axis: Optional[int]) -> str:
+    def _inputs(self, node: Node, form: _Form) -> list[str]:
+        """Of the float operator; a bias that is real is no input of a MatMul."""
+        data = form.places(node)
+        inputs = [node.input(place) for place in form.plain]
+        for places in data:
+            tensor, scale, zero = map(node.input, places)
+            axis = _weight_axis(node, form.op) if places is data[-1] else None
+            inputs.append(self._dequantized(node, tensor, scale, zero, axis))
+        bias = node.input(form.bias)
+        if bias and form.op != "MatMul":
+            inputs.append(self._bias(node, bias, node.input(data[0][1]), node.input(data[1][1])))
+        return inputs
+
+    def _dequantized(self, node: Node, tensor: str, scale: str, zero: str, axis: Optional[int] = None) -> str:
         """Real values of a quantized tensor, dequantized once for all operators that read it."""
         factors = self.constants.value(scale)
         axis = axis if factors is not None and factors.size > 1 else None
@@ -141,33 +150,28 @@ class Converter:
         return name
 
     def _integer(self, node: Node, op: str) -> str:
-        """Convert ConvInteger or MatMulInteger; '' if converted."""
-        maker = self.graph.producer.get(node.inputs[0])
+        """Convert ConvInteger or MatMulInteger, the Cast and the product behind it; '' if converted."""
+        graph, maker = self.graph, self.graph.producer.get(node.inputs[0])
         step = self.constants.value(maker.inputs[1]) if maker is not None and is_quantize(maker) else None
-        cast = self.graph.only_consumer(node.outputs[0])
-        product = None
-        if cast is not None and cast.is_op("Cast") and cast.get("to", 0) in FLOAT_TYPES:
-            product = self.graph.only_consumer(cast.outputs[0])
-        if step is None or step.size != 1 or maker is None or product is None or not product.is_op("Mul"):
+        cast = graph.only_consumer(node.outputs[0])
+        product = _real_product(graph, cast)
+        if maker is None or step is None or step.size != 1 or cast is None or product is None:
             return "computes on quantized values without constant scales before and behind it (dynamic quantization)"
-        assert cast is not None
-        others = [name for name in product.inputs if name != cast.outputs[0]]
-        factor = self.constants.value(others[0]) if len(others) == 1 else None
-        shape = channels(factor) if factor is not None else None
+        factors = [self.constants.value(name) for name in product.inputs if name != cast.outputs[0]]
+        shape = channels(factors[0]) if len(factors) == 1 and factors[0] is not None else None
         if shape is None:
             return "is multiplied by scales that are not constant (dynamic quantization)"
         steps = (shape[0].astype(np.float64) / float(step.reshape(()))).astype(np.float32)
-        scale = self.graph.constant(f"{node.inputs[1]}_scale", steps)
-        axis = _weight_axis(node, op)
-        weight = self._dequantized(node, node.inputs[1], scale, node.input(3), None)
+        scale = graph.constant(f"{node.inputs[1]}_scale", steps)
+        weight = self._dequantized(node, node.inputs[1], scale, node.input(3))
         if steps.size > 1:
-            self.graph.producer[weight].set("axis", axis)
-        data = self._dequantized(node, node.inputs[0], maker.inputs[1], node.input(2), None)
-        self.graph.remove(node)
-        self.graph.remove(cast)
+            graph.producer[weight].set("axis", _weight_axis(node, op))
+        data = self._dequantized(node, node.inputs[0], maker.inputs[1], node.input(2))
+        graph.remove(node)
+        graph.remove(cast)
         before, made = product.prev, product.outputs[0]
-        self.graph.remove(product)
-        self.graph.insert_after(Node(op, [data, weight], [made], node.name, attributes=node.attributes), before)
+        graph.remove(product)
+        graph.insert_after(Node(op, [data, weight], [made], node.name, attributes=node.attributes), before)
         return ""
 
     def _real_name(self, quantized: str) -> str:
@@ -176,6 +180,14 @@ class Converter:
             if quantized.endswith(suffix) and len(quantized) > len(suffix):
                 return self.graph.unique_name(quantized[: -len(suffix)])
         return self.graph.unique_name(f"{quantized}_float")
+
+
+def _real_product(graph: Graph, cast: Optional[Node]) -> Optional[Node]:
+    """The Mul behind a Cast to a float type."""
+    if cast is None or not cast.is_op("Cast") or cast.get("to", 0) not in FLOAT_TYPES:
+        return None
+    product = graph.only_consumer(cast.outputs[0])
+    return product if product is not None and product.is_op("Mul") else None
 
 
 def _weight_axis(node: Node, op: str) -> Optional[int]:
