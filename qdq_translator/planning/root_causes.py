@@ -12,6 +12,7 @@ data (rule K1) if the data can give one, or by quantizing it in the model.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from typing import Any, Callable, Collection, Container, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from qdq_translator.core.diagnostics import Diagnostics
@@ -100,27 +101,24 @@ def _describe(
     for tensor, root in root_of.items():
         if tensor != root:
             follows[root].append(tensor)
-    # data give no scale to a graph output (rule S2) and none inside a normalization
-    from_data = follows.keys() - inside_normalizations(graph) - set(graph.outputs)
+    # data give no scale to a graph output (rule S2) and none inside a normalization; given data have no more to give
+    from_data = set() if context.policy.by_data else follows.keys() - inside_normalizations(graph) - set(graph.outputs)
     alone, shared = _waiting(plan, root_of)
     position = {name: index for index, name in enumerate(graph.tensors())}
     causes = []
     for root in sorted(follows, key=lambda root: position.get(root, len(position))):
-        producer = graph.producer.get(root)
-        options, cure = _cure(
-            (root, *follows[root]), cures, users(root), root in from_data and not context.policy.by_data
-        )
-        named = what(root, producer)
-        if users(root) != root:
-            named = named.replace(f"'{root}'", f"'{root}' ('{users(root)}' in your model)", 1)
-        sentence = f"{who(alone[root] or shared[root])} because {named} was never quantized{evidence(root, context)}."
+        producer, name = graph.producer.get(root), users(root)
+        maker, op = ("", "graph input") if producer is None else (producer.name, producer.op_type)
+        options, cure = _cure((root, *follows[root]), cures, name, root in from_data)
+        named = f"'{root}'" if name == root else f"'{root}' ('{name}' in your model)"
+        made = f"graph input {named}" if producer is None else f"{named}, output of {op} '{maker}',"
         causes.append(
             RootCause(
                 root,
-                users(root),
-                producer.name if producer is not None else "",
-                producer.op_type if producer is not None else "graph input",
-                sentence,
+                name,
+                maker,
+                op,
+                f"{who(alone[root] or shared[root])} because {made} was never quantized{evidence(root, context)}.",
                 why_not(root, context, cures),
                 cure,
                 cures[root].scale.origin.rule if root in cures else "",
@@ -370,36 +368,22 @@ def _count(options: tuple[str, ...], plan: list[LayerPlan], table: ScaleTable) -
 # ---------------- causes in sentences
 
 
-def what(tensor: str, producer: Optional[Node]) -> str:
-    return (
-        f"graph input '{tensor}'"
-        if producer is None
-        else f"'{tensor}', output of {producer.op_type} '{producer.name}',"
-    )
-
-
 def who(layers: list[LayerPlan]) -> str:
     """'6 Conv and 2 Add run in FP16': layers with weights first."""
-    counts: dict[str, int] = {}
-    for layer in sorted(layers, key=lambda la: -la.weights):
-        counts[layer.op] = counts.get(layer.op, 0) + 1
+    counts = Counter(layer.op for layer in sorted(layers, key=lambda la: -la.weights))
     parts = [f"{number} {op}" for op, number in counts.items()]
     if len(parts) > 4:
-        rest = sum(list(counts.values())[3:])
-        parts = [*parts[:3], f"{rest} others"]
-    listed = parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
+        parts = [*parts[:3], f"{sum(list(counts.values())[3:])} others"]
+    listed = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
     return f"{listed} {'runs' if len(layers) == 1 else 'run'} in FP16"
 
 
 def evidence(tensor: str, context: Context) -> str:
     """Quantized neighbours of the tensor: ' (its reader Add '/m/Add' has a scale on its output)'."""
-    for reader in context.graph.consumers(tensor):
-        others = [n for n in reader.inputs if n != tensor and n in context.scales]
-        if others:
-            return f" (the other operand of its reader {reader.op_type} '{reader.name}' is)"
-    for reader in context.graph.consumers(tensor):
-        if any(n in context.scales for n in reader.outputs):
-            return f" (the output of its reader {reader.op_type} '{reader.name}' is)"
+    for what, index in (("the other operand", 0), ("the output", 1)):
+        for reader in context.graph.consumers(tensor):
+            if any(name in context.scales for name in (reader.inputs, reader.outputs)[index] if name != tensor):
+                return f" ({what} of its reader {reader.op_type} '{reader.name}' is)"
     return ""
 
 
@@ -412,16 +396,12 @@ def why_not(tensor: str, context: Context, cures: Cures) -> str:
         return f"rule {origin.rule} at '{origin.node}' would give it with {missing}"
     if tensor in context.graph.outputs:
         return "it is a graph output, which no rule gives a scale (S2)"
-    made = (
-        "the graph input was not quantized"
-        if producer is None
-        else f"no rule passes a scale through {producer.op_type}"
-    )
-    if producer is not None and producer.op_type in rules_by_op(all_rules(context.policy)):
+    if producer is None:
+        made = "the graph input was not quantized"
+    elif producer.op_type in rules_by_op(all_rules(context.policy)):
         made = f"the rule of {producer.op_type} has nothing to start from"
+    else:
+        made = f"no rule passes a scale through {producer.op_type}"
     readers = list(dict.fromkeys(reader.op_type for reader in context.graph.consumers(tensor)))
-    if not readers:
-        return made
-    return (
-        f"{made}, and no rule passes one back through its reader{'s' * (len(readers) > 1)} ({', '.join(readers[:3])})"
-    )
+    back = f"and no rule passes one back through its reader{'s' * (len(readers) > 1)} ({', '.join(readers[:3])})"
+    return f"{made}, {back}" if readers else made

@@ -156,10 +156,10 @@ class Network:
         else:
             self.graph.rename_output(self.graph.producer[old], old, new)
         self.scales.rename(old, new)
-        if old in self.trained:
-            self.trained[new] = self.trained.pop(old)
-        if old in self.withheld:
-            self.withheld[new] = self.withheld.pop(old)
+        tables: tuple[dict[str, Any], ...] = (self.trained, self.withheld)
+        for table in tables:
+            if old in table:
+                table[new] = table.pop(old)
         self._was_called[new] = self._was_called.get(old, old)
         self._renamed_tensors[old] = new
         self._renamed_tensors.pop(new, None)
@@ -173,14 +173,12 @@ class Network:
         `gone` moves to `kept`, unless that has one or is constant."""
         self.graph.replace_uses(gone, kept)
         self.graph.value_info.pop(gone, None)
-        constant = self.graph.is_constant(kept)
-        if constant:
+        why = self.withheld.pop(gone, None)
+        if self.graph.is_constant(kept):
             self.scales.drop(gone)
         else:
             self.scales.rename(gone, kept)
-        if gone in self.withheld:
-            why = self.withheld.pop(gone)
-            self.withheld.update({} if constant else {kept: why})
+            self.withheld.update({} if why is None else {kept: why})
         self._renamed_tensors[gone] = kept
         self._renamed_tensors.pop(kept, None)
 

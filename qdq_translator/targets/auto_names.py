@@ -99,18 +99,14 @@ def report_without(
     if not automatic.without:
         return plan
     text = dotted(version[:2])
-    told: dict[str, str] = {}
-    result = []
-    for layer in plan:
-        what = automatic.without.get(layer.name) if layer.precision == INT8 else None
-        if what is not None:
-            told[layer.name] = what
-            reason = (
-                f"every input and output of the model has a scale, but {what} has none in TensorRT {text}: its name "
-                "there cannot be predicted (rule S10), so the layer may run in FP16"
-            )
-            layer = dataclasses.replace(layer, reason=reason)
-        result.append(layer)
+    told = {
+        row.name: automatic.without[row.name] for row in plan if row.precision == INT8 and row.name in automatic.without
+    }
+    why = {
+        name: f"every input and output of the model has a scale, but {what} has none in TensorRT {text}: its name "
+        "there cannot be predicted (rule S10), so the layer may run in FP16"
+        for name, what in told.items()
+    }
     if told:
         first, what = next(iter(told.items()))
         diagnostics.warning(
@@ -122,4 +118,4 @@ def report_without(
             hint="Look at the missing scales in the builder's log; static shapes make more names predictable.",
             data={"layers": told},
         )
-    return result
+    return [dataclasses.replace(row, reason=why[row.name]) if row.name in why else row for row in plan]

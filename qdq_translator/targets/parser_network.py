@@ -87,7 +87,7 @@ class ParsedNetwork:
     """
 
     def __init__(self, graph: Graph, types: TensorTypes, version: Version) -> None:
-        self._graph, self._types, self._version = graph, types, version
+        self.graph, self.types, self.version = graph, types, version
         self._certain = not any(name in graph.outputs for name in (*graph.inputs, *graph.initializers))
         self._layers = 0
         self._counter = 0
@@ -104,10 +104,10 @@ class ParsedNetwork:
             self.own.extend(self._node(node))
 
     def _node(self, node: Node) -> Iterator[OwnTensor]:
-        row = _row(_Case(node, self._graph, self._types, self._version))
+        row = _row(self, node)
         if row is None:
             self._certain = False
-            if not node.is_op(*_NO_FLOAT_HELPERS) and any(map(self._types.is_float, filter(None, node.outputs))):
+            if not node.is_op(*_NO_FLOAT_HELPERS) and any(map(self.types.is_float, filter(None, node.outputs))):
                 yield OwnTensor(node, "inside", "", None)
             return
         words = row.split()
@@ -124,7 +124,7 @@ class ParsedNetwork:
                 if tensor is not None and what != "part" and position < len(words):
                     yield tensor
         for name in node.outputs:
-            if name in self._graph.outputs:  # outputs are reserved first
+            if name in self.graph.outputs:  # outputs are reserved first
                 self._unique(self._tensor_names, name)
 
     def _own_layer(self, node: Node, what: str, rest: str) -> Optional[OwnTensor]:
@@ -152,16 +152,16 @@ class ParsedNetwork:
         """Add a layer; return its output name if nothing else names it."""
         index = self._layers
         self._layers += 1
-        unnamed = not name or (self._version[0] == 8 and name.startswith(PARSER_PREFIX))
+        unnamed = not name or (self.version[0] == 8 and name.startswith(PARSER_PREFIX))
         unique = None if unnamed else self._unique(self._layer_names, name)
         self._made = unique or ""
-        if unnamed or self._version[0] == 8:
+        if unnamed or self.version[0] == 8:
             return f"(Unnamed Layer* {index}) [{label}]_output" if self._certain else None
         return None if unique is None else f"{unique}_output"
 
     def _unique(self, taken: set[str], wanted: str) -> Optional[str]:
         """The parser's name for a wanted name; None if that depends on a node without a row."""
-        if self._version[0] == 8 and wanted.startswith(PARSER_PREFIX):
+        if self.version[0] == 8 and wanted.startswith(PARSER_PREFIX):
             return None  # there such layers have no names
         name = wanted
         while name in taken:
@@ -174,7 +174,7 @@ class ParsedNetwork:
 
     def _constant(self, node: Node, index: int) -> Iterator[OwnTensor]:
         name = node.input(index)
-        tensor = self._graph.initializers.get(name)
+        tensor = self.graph.initializers.get(name)
         if tensor is None:
             return
         if name not in self._constants:
@@ -183,107 +183,92 @@ class ParsedNetwork:
             yield OwnTensor(node, "constant", name, self._constants[name])
 
     def _broadcast(self, node: Node, index: int) -> Iterator[OwnTensor]:
-        ranks = [self._types.rank(name) for name in node.inputs if name]
-        rank = self._types.rank(node.input(index))
+        ranks = [self.types.rank(name) for name in node.inputs if name]
+        rank = self.types.rank(node.input(index))
         highest = 2 if node.is_op("Gemm") else max((r for r in ranks if r is not None), default=0)
         if rank is None or rank >= highest:
             return
         self._unique(self._layer_names, "ONNXTRT_ShapeShuffle")
         name = self._layer("Shuffle", "ONNXTRT_Broadcast")
-        if self._types.is_float(node.input(index)):
+        if self.types.is_float(node.input(index)):
             yield OwnTensor(node, "broadcast", node.input(index), name)
 
 
 # ---------------- rows
 
 
-@dataclass(frozen=True)
-class _Case:
-    """A node, and what its row depends on."""
-
-    node: Node
-    graph: Graph
-    types: TensorTypes
-    version: Version
-
-    def rank(self, index: int = 0) -> Optional[int]:
-        return self.types.rank(self.node.input(index))
-
-    @property
-    def static(self) -> bool:
-        """Whether all sizes of the first input are known."""
-        return self.types.static_shape(self.node.inputs[0]) is not None
-
-    @property
-    def constants(self) -> bool:
-        """Whether all inputs but the first are initializers."""
-        node = self.node
-        return all(name in self.graph.initializers for name in node.inputs[1:] if name) and "" not in node.inputs
+def _static(net: ParsedNetwork, node: Node) -> bool:
+    """Whether all sizes of the first input are known."""
+    return net.types.static_shape(node.inputs[0]) is not None
 
 
-def _row(case: _Case) -> Optional[str]:
+def _constants(net: ParsedNetwork, node: Node) -> bool:
+    """Whether all inputs but the first are initializers."""
+    return all(name in net.graph.initializers for name in node.inputs[1:] if name) and "" not in node.inputs
+
+
+def _row(net: ParsedNetwork, node: Node) -> Optional[str]:
     """Layers that the parser makes of a node (words of the module's table); None if unknown."""
-    rule = _ROWS.get(case.node.op_type)
-    known = rule is not None and case.node.is_standard and not any(True for _ in case.node.subgraphs())
-    return rule(case) if rule is not None and known else None
+    rule = _ROWS.get(node.op_type)
+    known = rule is not None and node.is_standard and not any(True for _ in node.subgraphs())
+    return rule(net, node) if rule is not None and known else None
 
 
-def _elementwise(case: _Case) -> Optional[str]:
-    node = case.node
-    ranks = [case.rank(index) for index in range(len(node.inputs))]
-    if case.graph.opset() < 7 or len(ranks) < 2 or None in ranks:
+def _elementwise(net: ParsedNetwork, node: Node) -> Optional[str]:
+    ranks = [net.types.rank(node.input(index)) for index in range(len(node.inputs))]
+    if net.graph.opset() < 7 or len(ranks) < 2 or None in ranks:
         return None
     highest = max(rank or 0 for rank in ranks)
     computed = [
-        name for name, rank in zip(node.inputs, ranks) if rank != highest and name not in case.graph.initializers
+        name for name, rank in zip(node.inputs, ranks) if rank != highest and name not in net.graph.initializers
     ]
-    if any(case.types.static_shape(name) is None for name in computed):
+    if any(net.types.static_shape(name) is None for name in computed):
         return None  # the parser computes the shape of the broadcast at run time
     operands = (f"const:{index} broadcast:{index}" for index in range(len(ranks)))
     return " ".join((*operands, *("main:ElementWise" for _ in ranks[1:])))
 
 
-def _conv(case: _Case) -> Optional[str]:
-    weight = case.graph.initializers.get(case.node.input(1))
-    if weight is None or len(weight.dims) not in (4, 5) or not case.constants:
+def _conv(net: ParsedNetwork, node: Node) -> Optional[str]:
+    weight = net.graph.initializers.get(node.input(1))
+    if weight is None or len(weight.dims) not in (4, 5) or not _constants(net, node):
         return None
-    return None if any(operators.output_padding(case.node)) or operators.states_output_shape(case.node) else "main"
+    return None if any(operators.output_padding(node)) or operators.states_output_shape(node) else "main"
 
 
-def _clip(case: _Case) -> Optional[str]:
-    limits = case.graph.opset() < 11 or (len(case.node.inputs) == 3 and case.constants)
-    return "main" if limits and case.types.is_float(case.node.inputs[0]) else None
+def _clip(net: ParsedNetwork, node: Node) -> Optional[str]:
+    limits = net.graph.opset() < 11 or (len(node.inputs) == 3 and _constants(net, node))
+    return "main" if limits and net.types.is_float(node.inputs[0]) else None
 
 
-def _gemm(case: _Case) -> Optional[str]:
-    bias, version = case.node.input(2), case.version
-    alpha, beta = operators.coefficients(case.node)
+def _gemm(net: ParsedNetwork, node: Node) -> Optional[str]:
+    bias, version = node.input(2), net.version
+    alpha, beta = operators.coefficients(node)
     if alpha != 1 or (bias and beta != 1):
         return None
     if not bias:
         return "const:0 const:1 main:Matrix_Multiply"
-    if bias not in case.graph.initializers and case.rank(2) != 2:
+    if bias not in net.graph.initializers and net.types.rank(node.input(2)) != 2:
         return None
     last = "main" if version >= (10, 16, 0) else "helper::ElementWise"
     unknown = " ?" if (10, 11, 0) <= version < (10, 16, 0) else ""
     return f"const:0 const:1 main:Matrix_Multiply const:2 broadcast:2 {last}{unknown}"
 
 
-def _matmul(case: _Case) -> Optional[str]:
-    one, other = case.rank(0) or 0, case.rank(1) or 0
-    if min(one, other) < 2 or (one != other and not any(n in case.graph.initializers for n in case.node.inputs)):
+def _matmul(net: ParsedNetwork, node: Node) -> Optional[str]:
+    one, other = net.types.rank(node.input(0)) or 0, net.types.rank(node.input(1)) or 0
+    if min(one, other) < 2 or (one != other and not any(n in net.graph.initializers for n in node.inputs)):
         return None
     return "const:0 const:1 broadcast:0 broadcast:1 main:Matrix_Multiply"
 
 
-def _softmax(case: _Case) -> Optional[str]:
-    if case.graph.opset() < 13:
-        return "flatten main:Softmax helper:ONNXTRT_ShapeShuffle" if case.static else None
-    return "main:Softmax helper:ONNXTRT_ShapeShuffle" if case.static else "main:Softmax ?"
+def _softmax(net: ParsedNetwork, node: Node) -> Optional[str]:
+    if net.graph.opset() < 13:
+        return "flatten main:Softmax helper:ONNXTRT_ShapeShuffle" if _static(net, node) else None
+    return "main:Softmax helper:ONNXTRT_ShapeShuffle" if _static(net, node) else "main:Softmax ?"
 
 
-def _flatten(case: _Case) -> Optional[str]:
-    shape, axis = case.types.shape(case.node.inputs[0]), operators.axis(case.node, case.graph.opset())
+def _flatten(net: ParsedNetwork, node: Node) -> Optional[str]:
+    shape, axis = net.types.shape(node.inputs[0]), operators.axis(node, net.graph.opset())
     if shape is None:
         return None
     if len(shape) == 2 and axis == 1:
@@ -291,65 +276,66 @@ def _flatten(case: _Case) -> Optional[str]:
     if all(isinstance(d, int) for d in shape):
         return "shuffle"
     if axis == 1 and all(isinstance(d, int) for d in shape[1:]):
-        return _DYNAMIC_FLATTEN_8 if case.version[0] == 8 else _DYNAMIC_FLATTEN_10
+        return _DYNAMIC_FLATTEN_8 if net.version[0] == 8 else _DYNAMIC_FLATTEN_10
     return None
 
 
-def _squeeze(case: _Case) -> Optional[str]:
+def _squeeze(net: ParsedNetwork, node: Node) -> Optional[str]:
     """Up to 10.3 a Shuffle; from 10.7 on a layer of its own kind, whose axes are a Constant. Between them not known."""
-    if not (case.static and case.constants):
+    if not (_static(net, node) and _constants(net, node)):
         return None
-    if case.version < (10, 4, 0):
+    if net.version < (10, 4, 0):
         return "shuffle"
-    if case.version < (10, 7, 0):
+    if net.version < (10, 7, 0):
         return None
-    return "const:1 main" if case.node.input(1) else "helper::Constant main"
+    return "const:1 main" if node.input(1) else "helper::Constant main"
 
 
-def _resize(case: _Case) -> Optional[str]:
-    node = case.node
-    scales = node.input(2) if case.graph.opset() >= 11 else node.input(1)
-    sizes = node.input(3) if case.version[0] == 10 else ""  # 8.x computes factors from sizes
-    known = (sizes or scales) in case.graph.initializers and (sizes or not node.input(3))
+def _resize(net: ParsedNetwork, node: Node) -> Optional[str]:
+    scales = node.input(2) if net.graph.opset() >= 11 else node.input(1)
+    sizes = node.input(3) if net.version[0] == 10 else ""  # 8.x computes factors from sizes
+    known = (sizes or scales) in net.graph.initializers and (sizes or not node.input(3))
     return "main" if known and "axes" not in node.attributes else None
 
 
-def _split(case: _Case) -> Optional[str]:
-    part = "part" if case.version[0] == 8 else "name:ONNXTRT_ShapeSlice part"
-    return " ".join(part for _ in case.node.outputs) if case.static and case.constants else None
+def _split(net: ParsedNetwork, node: Node) -> Optional[str]:
+    part = "part" if net.version[0] == 8 else "name:ONNXTRT_ShapeSlice part"
+    return " ".join(part for _ in node.outputs) if _static(net, node) and _constants(net, node) else None
 
 
-def _layer_norm(case: _Case) -> Optional[str]:
+def _layer_norm(net: ParsedNetwork, node: Node) -> Optional[str]:
     """Up to 10.10 two constants precede the operands, from 10.16 on none (seen with TensorRT-RTX 1.7)."""
-    if len(case.node.inputs) != 3 or not case.constants or case.version < (8, 6, 0):
+    if len(node.inputs) != 3 or not _constants(net, node) or net.version < (8, 6, 0):
         return None
     operands = "const:1 const:2 broadcast:1 broadcast:2"
-    if case.version[0] == 8:
+    if net.version[0] == 8:
         return f"{operands} helper::Normalization"
-    if case.version < (10, 11, 0):
+    if net.version < (10, 11, 0):
         return f"name:tmp_weight helper::Constant name:tmp_weight helper::Constant {operands} main"
-    return f"{operands} main" if case.version >= (10, 16, 0) else f"? {operands} main"
+    return f"{operands} main" if net.version >= (10, 16, 0) else f"? {operands} main"
 
 
-_ROWS: dict[str, Callable[[_Case], Optional[str]]] = {
-    **dict.fromkeys(_ONE_LAYER, lambda case: "main"),
+_ROWS: dict[str, Callable[[ParsedNetwork, Node], Optional[str]]] = {
+    **dict.fromkeys(_ONE_LAYER, lambda net, node: "main"),
     **dict.fromkeys((*ELEMENTWISE, "Pow", "PRelu"), _elementwise),
     **dict.fromkeys(
         ("AveragePool", "MaxPool"),
-        lambda case: "main" if case.rank() in (4, 5) and len(case.node.outputs) == 1 else None,
+        lambda net, node: "main" if net.types.rank(node.inputs[0]) in (4, 5) and len(node.outputs) == 1 else None,
     ),
-    "BatchNormalization": lambda case: "main" if case.constants and case.rank() == 4 else None,
+    "BatchNormalization": lambda net, node: (
+        "main" if _constants(net, node) and net.types.rank(node.inputs[0]) == 4 else None
+    ),
     "Clip": _clip,
-    "Concat": lambda case: " ".join((*(f"const:{index}" for index in range(len(case.node.inputs))), "main")),
-    "Constant": lambda case: "",
+    "Concat": lambda net, node: " ".join((*(f"const:{index}" for index in range(len(node.inputs))), "main")),
+    "Constant": lambda net, node: "",
     **dict.fromkeys(operators.CONVOLUTIONS, _conv),
-    "Dropout": lambda case: "helper:ONNXTRT_identity" if len(case.node.outputs) == 1 else None,
+    "Dropout": lambda net, node: "helper:ONNXTRT_identity" if len(node.outputs) == 1 else None,
     "Flatten": _flatten,
     "Gemm": _gemm,
     "LayerNormalization": _layer_norm,
     "MatMul": _matmul,
-    **dict.fromkeys(("ReduceMax", "ReduceMean"), lambda case: "main" if case.constants else None),
-    "Reshape": lambda case: "shuffle" if case.constants else None,
+    **dict.fromkeys(("ReduceMax", "ReduceMean"), lambda net, node: "main" if _constants(net, node) else None),
+    "Reshape": lambda net, node: "shuffle" if _constants(net, node) else None,
     "Resize": _resize,
     "Softmax": _softmax,
     "Split": _split,

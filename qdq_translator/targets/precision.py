@@ -208,28 +208,33 @@ def _recurrent(node: Node, types: TensorTypes) -> Optional[int]:
 
 
 def _einsum(node: Node, types: TensorTypes) -> Optional[int]:
-    """The product of the sizes of all letters, for each operand after the first."""
+    """The product of the sizes of all axes, for each operand after the first."""
     terms = str(node.get("equation", "")).replace(" ", "").split("->")[0].split(",")
     size: dict[str, int] = {}
     for name, term in zip(node.inputs, terms):
         shape = _sizes(name, types)
         if shape is None:
             return None
-        more = len(shape) - len(term.replace("...", ""))
-        term = term.replace("...", "9876543210"[10 - more :] if more > 0 else "")  # axes that have no letter
-        size.update({letter: max(count, size.get(letter, 1)) for letter, count in zip(term, shape)})
+        for axis, count in zip(_axes(term, len(shape)), shape):
+            size[axis] = max(count, size.get(axis, 1))
     return math.prod(size.values()) * (len(terms) - 1)
 
 
+def _axes(term: str, rank: int) -> list[str]:
+    """A name for each axis: its letter, or its number among those of '...', counted from the last one."""
+    before, dots, behind = term.partition("...")
+    unnamed = range(rank - len(before) - len(behind), 0, -1) if dots else ()
+    return [*before, *map(str, unnamed), *behind]
+
+
 def _sizes(name: str, types: TensorTypes) -> Optional[tuple[int, ...]]:
-    known = types.static_shape(name)
-    if known is not None:
-        return known
+    """A first dimension that is dynamic counts as 1, unless it is the only one."""
     shape = types.shape(name)
     if shape is None:
         return None
     sizes = [1 if i == 0 and len(shape) > 1 and not isinstance(d, int) else d for i, d in enumerate(shape)]
-    return tuple(int(d) for d in sizes) if all(isinstance(d, int) for d in sizes) else None  # type: ignore[arg-type]
+    known = tuple(d for d in sizes if isinstance(d, int))
+    return known if len(known) == len(sizes) else None
 
 
 def layer_weights(node: Node, graph: Graph) -> int:

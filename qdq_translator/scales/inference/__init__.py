@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Callable, List, Optional, Sequence, Tuple
+import math
+from typing import Callable, List, Optional, Tuple
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.parsing import did_you_mean
@@ -48,38 +49,19 @@ def infer_scales(context: Context, diagnostics: Diagnostics, observe: Optional[O
 
 def _to_rest(rules: tuple[ScaleRule, ...], context: Context) -> None:
     by_op = rules_by_op(rules)
-    work: Sequence[tuple[Node, list[ScaleRule]]] = [
-        (node, by_op[node.op_type]) for node in context.graph.nodes if node.op_type in by_op and node.inputs
-    ]
+    nodes = [node for node in context.graph.nodes if node.inputs]
+    forward = [(rule.forward, node) for node in nodes for rule in by_op.get(node.op_type, ())]
+    backward = [(rule.backward, node) for node in reversed(nodes) for rule in by_op.get(node.op_type, ())]
     changed = True
     while changed:
         changed = False
         for derived in context.derived:
             changed |= derived.apply(context)
-        for node, own in work:
-            for rule in own:
-                changed |= rule.forward is not None and rule.forward(node, context)
-        for node, own in reversed(work):
-            for rule in own:
-                changed |= rule.backward is not None and rule.backward(node, context)
+        for apply, node in (*forward, *backward):
+            changed |= apply is not None and apply(node, context)
 
 
 # ---------------- phases
-
-"""Which scale rules are on, and in which order: each phase is run to a fixed point (rule S4) before the next one
-begins.
-
-A tensor keeps the first scale that it gets (S1), so the order is what decides. Exact rules come first: what they give
-follows from the model's own scales, and nothing that is guessed may take its place. Then what is observed on data (rule
-K1: `infer_scales` takes it as a function), because an observation is better than any bound; with it known, the exact
-rules go on. Then the guesses: bounds by definition (B1), sums (S11), products (S8) and means (S6), which are upper
-bounds and cost resolution only; last a Concat some of whose inputs stay unknown (S7), a lower bound. All earlier rules
-stay on in a later phase. Unary scales (S9) are no ranges: they are added behind all phases, so that no rule builds on
-them.
-
-`--inference reference` is NVIDIA's order and NVIDIA's formulas, lower bounds included, in one phase.
-"""
-
 
 Apply = Callable[[Node, Context], bool]
 
@@ -96,9 +78,8 @@ class ScaleRule:
 
 
 HANDED_ON = ScaleRule("", pass_through.OPS, pass_through.forward, pass_through.backward)
-CLIP = ScaleRule(
-    "", ("Clip",), formulas.clip_forward, hand_on("S3", back=True)
-)  # int8 saturation clips what the clamp clips
+# backward as it is: int8 saturation clips what the clamp clips
+CLIP = ScaleRule("", ("Clip",), formulas.clip_forward, hand_on("S3", back=True))
 CONCAT = ScaleRule("infer_concat_scales", ("Concat",), formulas.concat_forward, formulas.concat_backward)
 CONCAT_PARTLY = ScaleRule("infer_concat_scales", ("Concat",), formulas.concat_partly_forward, formulas.concat_backward)
 SELF_GATED = ScaleRule("infer_mul_scales", self_gated.OPS, self_gated.forward, self_gated.backward)
@@ -129,7 +110,18 @@ PHASES: dict[str, tuple[tuple[ScaleRule, ...], ...]] = {
         (SUMS,),
     ),
 }
-"""`--inference` -> its phases; data (K1) come behind the first."""
+"""`--inference` -> its phases, each run to a fixed point before the next one begins (rule S4).
+
+A tensor keeps the first scale that it gets (S1), so the order is what decides. Exact rules come first: what they give
+follows from the model's own scales, and nothing that is guessed may take its place. Then what is observed on data (rule
+K1: `infer_scales` takes it as a function), because an observation is better than any bound; with it known, the exact
+rules go on. Then the guesses: bounds by definition (B1), sums (S11), products (S8) and means (S6), which are upper
+bounds and cost resolution only; last a Concat some of whose inputs stay unknown (S7), a lower bound. All earlier rules
+stay on in a later phase. Unary scales (S9) are no ranges: they are added behind all phases, so that no rule builds on
+them.
+
+`--inference reference` is NVIDIA's order and NVIDIA's formulas, lower bounds included, in one phase.
+"""
 
 
 def phases(policy: Policy) -> tuple[tuple[ScaleRule, ...], ...]:
@@ -251,14 +243,10 @@ def _report_lifted(noted: _Noted, context: Context, diagnostics: Diagnostics) ->
 def _report_swallowed(context: Context, diagnostics: Diagnostics) -> None:
     """Inputs of a Concat all of whose values the model's own scale behind it rounds to 0 (rule C3)."""
     lost: dict[str, str] = {}
-    for node in context.graph.nodes:
-        behind = context.scales.get(node.outputs[0]) if node.is_op("Concat") else None
-        if behind is None or not behind.explicit:
-            continue
-        for name in node.inputs:
-            amax = context.amax(name)
-            if amax is not None and amax < behind.value / 2:
-                lost[name] = node.outputs[0]
+    for node in context.graph.of("Concat"):
+        behind = context.scales.get(node.outputs[0])
+        least = behind.value / 2 if behind is not None and behind.explicit else 0.0
+        lost.update((name, node.outputs[0]) for name in node.inputs if (context.amax(name) or math.inf) < least)
     if lost:
         first, concat = next(iter(lost.items()))
         diagnostics.warning(

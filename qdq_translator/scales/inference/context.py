@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Mapping, Optional, Sequence
+from typing import Iterable, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -113,6 +113,13 @@ class Context:
         tensors that it is derived from, separated by ', ' ('' for none)."""
         known = value is not None and self.lacks(tensor)
         return known and self.scales.infer(tensor, value or 0.0, Origin(rule, node.name, source, note))
+
+    def give_all(self, tensors: Iterable[str], value: Optional[float], rule: str, node: Node, source: str) -> bool:
+        """`give` for each of them; True if one was added."""
+        changed = False
+        for tensor in tensors:
+            changed |= self.give(tensor, value, rule, node, source)
+        return changed
 
 
 @dataclass(frozen=True)

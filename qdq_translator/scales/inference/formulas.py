@@ -1,6 +1,6 @@
 """Formulas of the scale rules for one node: `forward` gives scales to its outputs, `backward` to its inputs.
 
-Every function returns True if it gave a scale; `phases.py` lists them as rows. `Context.give` keeps rules S1 and S2.
+Every function returns True if it gave a scale; `PHASES` lists them as rows. `Context.give` keeps rules S1 and S2.
 Formulas with `reference` in their name are NVIDIA's and apply only with `--inference reference`: their result is a
 lower bound of the range, so the values can clip. They cost a trained network with gates 3 points of Top-1
 (`e2e_workflow/inference_flags`).
@@ -58,18 +58,15 @@ def _clip_limits(node: Node, context: Context) -> Optional[tuple[float, float]]:
 # ---------------- B1: bounds by definition
 
 
-def bound(node: Node, context: Context) -> Optional[float]:
-    """Largest possible magnitude of the output of `node`, infinite if unbounded; None if not constant."""
-    if node.is_op(*WITHIN_ONE):
-        return 1.0
-    limits = _clip_limits(node, context)
-    return None if limits is None else max(abs(limits[0]), abs(limits[1]))
-
-
 def bound_forward(node: Node, context: Context) -> bool:
-    amax = bound(node, context) if context.lacks(node.outputs[0]) else None
-    note = "the operator's own bound"
-    return amax is not None and context.give(node.outputs[0], amax / INT8_MAX, "B1", node, "", note)
+    """Largest possible magnitude of the output: 1, or the larger bound of a Clip, unless it is infinite."""
+    if not context.lacks(node.outputs[0]):
+        return False
+    limits = (0.0, 1.0) if node.is_op(*WITHIN_ONE) else _clip_limits(node, context)
+    amax = None if limits is None else max(map(abs, limits))
+    return amax is not None and context.give(
+        node.outputs[0], amax / INT8_MAX, "B1", node, "", "the operator's own bound"
+    )
 
 
 # ---------------- S5: Sigmoid
@@ -77,10 +74,8 @@ def bound_forward(node: Node, context: Context) -> bool:
 
 def sigmoid_forward(node: Node, context: Context) -> bool:
     """1/127 (amax 1: its bound, B1) if a Mul reads it."""
-    output = node.outputs[0]
-    if not context.lacks(output) or not any(reader.is_op("Mul") for reader in context.graph.consumers(output)):
-        return False
-    return context.give(output, 1 / INT8_MAX, "S5", node, "", "a sigmoid's range is [0, 1]")
+    gates = any(reader.is_op("Mul") for reader in context.graph.consumers(node.outputs[0]))
+    return gates and context.give(node.outputs[0], 1 / INT8_MAX, "S5", node, "", "a sigmoid's range is [0, 1]")
 
 
 def sigmoid_reference_backward(node: Node, context: Context) -> bool:
@@ -99,13 +94,6 @@ def sigmoid_reference_backward(node: Node, context: Context) -> bool:
 # ---------------- S6: means
 
 
-def reduced_axes(node: Node, context: Context) -> Optional[list[int]]:
-    """Axes of a Reduce operator, non-negative and sorted; None if they or the rank are not known."""
-    rank = context.types.rank(node.inputs[0])
-    axes = operators.non_negative(operators.axes(node, context.graph.array), rank)
-    return None if axes is None or rank is None else sorted(axes)
-
-
 def is_spatial_mean(node: Node, context: Context) -> bool:
     """Averages over exactly the spatial axes of a 4-D or 5-D tensor; never the ReduceMean of a decomposed
     LayerNormalization.
@@ -113,8 +101,10 @@ def is_spatial_mean(node: Node, context: Context) -> bool:
     if not node.is_op("ReduceMean"):
         return True
     rank = context.types.rank(node.inputs[0])
-    spatial = rank in (4, 5) and reduced_axes(node, context) == list(range(2, rank or 0))
-    return spatial and not is_mean_of_normalization(node, context.graph)
+    axes = operators.non_negative(operators.axes(node, context.graph.array), rank)
+    if rank not in (4, 5) or axes is None or sorted(axes) != list(range(2, rank)):
+        return False
+    return not is_mean_of_normalization(node, context.graph)
 
 
 def is_mean_of_normalization(node: Node, graph: Graph) -> bool:
@@ -196,9 +186,7 @@ def concat_partly_forward(node: Node, context: Context) -> bool:
 
 
 def concat_backward(node: Node, context: Context) -> bool:
-    value = context.scale(node.outputs[0])
-    given = [context.give(name, value, "S7", node, node.outputs[0]) for name in node.inputs]
-    return any(given)
+    return context.give_all(node.inputs, context.scale(node.outputs[0]), "S7", node, node.outputs[0])
 
 
 # ---------------- S8: Mul and Div
@@ -313,17 +301,12 @@ def add_unary_scales(context: Context) -> list[str]:
     FP16 (fact 5.8). It is given last, so that no other rule builds on it. Returns the tensors that got one, in graph
     order."""
     given = []
-    for node in context.graph.nodes:
-        if not node.is_op("Add") or len(node.inputs) != 2:
-            continue
-        for name, other in (node.inputs, node.inputs[::-1]):
-            producer = context.graph.producer.get(name)
-            if producer is None or not producer.is_op("Conv") or not context.lacks(name):
-                continue
-            partner = context.scales.get(other)
-            if context.graph.only_consumer(name) is not node or partner is None or partner.origin.rule == "S9":
-                continue
-            note = "not applied where TensorRT fuses Conv and Add; otherwise values above 127 saturate"
-            if context.give(name, 1.0, "S9", node, other, note):
+    note = "not applied where TensorRT fuses Conv and Add; otherwise values above 127 saturate"
+    for node in context.graph.of("Add"):
+        for name, other in (node.inputs, node.inputs[::-1]) if len(node.inputs) == 2 else ():
+            producer, partner = context.graph.producer.get(name), context.scales.get(other)
+            real = partner is not None and partner.origin.rule != "S9"
+            alone = context.graph.only_consumer(name) is node and producer is not None and producer.is_op("Conv")
+            if real and alone and context.give(name, 1.0, "S9", node, other, note):
                 given.append(name)
     return given

@@ -45,8 +45,7 @@ def forward(node: Node, context: Context) -> bool:
     value = context.scale(node.inputs[0])
     if value is None or not applies(node, context):
         return False
-    given = [context.give(output, value, "S3", node, node.inputs[0]) for output in data_outputs(node)]
-    return any(given)
+    return context.give_all(data_outputs(node), value, "S3", node, node.inputs[0])
 
 
 def backward(node: Node, context: Context) -> bool:
@@ -55,16 +54,13 @@ def backward(node: Node, context: Context) -> bool:
     tensor = node.inputs[0]
     if not node.is_op(*PARTS):
         return context.give(tensor, context.scale(node.outputs[0]), "S3", node, node.outputs[0])
-    best, source = 0.0, ""
-    for reader in context.graph.consumers(tensor):
-        if reader.inputs[0] != tensor or reader.inputs.count(tensor) > 1 or not applies(reader, context):
-            return False
-        for output in data_outputs(reader):
-            if not context.graph.is_used(output):
-                continue
-            value = context.scale(output)
-            if value is None:
-                return False
-            if value > best:
-                best, source = value, output
-    return best > 0 and context.give(tensor, best, "S3", node, source)
+    readers = context.graph.consumers(tensor)
+    # another layer, or the same tensor as a parameter too, reads values that no output bounds
+    if not all(one.inputs[0] == tensor and one.inputs.count(tensor) == 1 and applies(one, context) for one in readers):
+        return False
+    outputs = [name for one in readers for name in data_outputs(one) if context.graph.is_used(name)]
+    known = {name: context.scales[name].value for name in outputs if name in context.scales}
+    if not outputs or len(known) < len(outputs):
+        return False
+    source = max(outputs, key=known.__getitem__)
+    return context.give(tensor, known[source], "S3", node, source)

@@ -183,14 +183,16 @@ class _Groups:
         self.unions: Unions[str] = Unions()
         self.ends: dict[str, tuple[float, float]] = {}
         """Root -> its set's smallest scale that counts (infinite where none does) and its largest scale."""
-        self.needs = [
-            (node, shared) for node in context.graph.nodes if len(shared := shared_tensors(node, context)) > 1
-        ]
+        every = ((node, shared_tensors(node, context)) for node in context.graph.nodes)
+        self.needs = [(node, shared) for node, shared in every if len(shared) > 1]
         for name, scale in context.scales.items():
             if is_handed_on(name, context):
                 self._join([name, scale.origin.source], math.inf)
         cheapest = sorted(self.needs, key=lambda want: self._bits(want[1]))
-        dear = {id(node) for node, shared in cheapest if not self._join(shared, limit)}
+        dear: set[int] = set()
+        for node, shared in cheapest:
+            if not self._join(shared, limit):
+                dear.add(id(node))
         self.refused = [node for node, _ in self.needs if id(node) in dear]
 
     def differing(self) -> list[tuple[list[str], list[str]]]:

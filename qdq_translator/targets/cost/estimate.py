@@ -21,7 +21,7 @@ from qdq_translator.ir.operators import ACTIVATIONS, DENSE, POOLING, SIGMOIDS, W
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.targets.cost.model import ESTIMATE, CostModel, Surface, Work
 from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8, GPU
-from qdq_translator.targets.precision import float_activations
+from qdq_translator.targets.precision import float_activations, total
 
 _SUMS, _PRODUCTS = ("Add", "Sub"), ("Mul", "Div")
 IN_PLACE = ("Concat", "Identity", "Dropout")
@@ -93,23 +93,19 @@ class _Fusing:
 
     def _residual(self, inputs: Sequence[str]) -> Optional[FusedLayer]:
         """Fuse the sum into the later convolution that makes an input; the other input is an additional read."""
-        fitting = [
-            (self.made_by[name].nodes[-1], name)
-            for name in inputs
-            if name in self.made_by
-            and self.made_by[name].expects == "any"
-            and not self.made_by[name].summed
-            and self.graph.only_consumer(name) is not None
-        ]
+        fitting: list[tuple[int, str, FusedLayer]] = []
+        for name in inputs:
+            layer = self.made_by.get(name)
+            if layer is not None and layer.expects == "any" and not layer.summed and self.graph.only_consumer(name):
+                fitting.append((layer.nodes[-1], name, layer))
         if not fitting:
             return None
-        name = max(fitting)[1]
-        layer = self.made_by[name]
+        _, name, layer = max(fitting, key=lambda found: found[:2])
         other = surface(self.types.static_shape(inputs[1] if inputs[0] == name else inputs[0]))
-        if layer.works and other is not None:
-            layer.works = [dataclasses.replace(layer.works[0], reads=(*layer.works[0].reads, other))]
-        elif other is None:
+        if other is None:
             layer.works = None
+        elif layer.works:
+            layer.works = [dataclasses.replace(layer.works[0], reads=(*layer.works[0].reads, other))]
         layer.summed = True
         return layer
 
@@ -227,10 +223,7 @@ class CostPlan:
 
     def of(self, indices: Sequence[int]) -> Optional[float]:
         """Milliseconds of these nodes; None as soon as one is unknown."""
-        costs = [cost for cost in (self.layers[i] for i in indices) if cost is not None]
-        if any(cost.milliseconds is None for cost in costs):
-            return None
-        return sum(cost.milliseconds or 0.0 for cost in costs)
+        return total(cost.milliseconds for cost in (self.layers[i] for i in indices) if cost is not None)
 
     @property
     def fp16_milliseconds(self) -> Optional[float]:
@@ -277,25 +270,21 @@ def estimate_costs(
     regions: subgraphs of the DLA."""
     nodes = list(graph.nodes)
     rows: list[Optional[LayerCost]] = [None] * len(nodes)
-    total: Optional[float] = 0.0 if model is not None else None
+    milliseconds: Optional[float] = 0.0 if model is not None else None
     unknown, extrapolated = 0, 0.0
     for layer in fused_layers(graph, types, verdicts):
-        cost = _cost(layer, model)
+        first, cost = nodes[layer.nodes[0]], _cost(layer, model)
+        part = None if cost.milliseconds is None else 0.0
+        for index in layer.nodes:
+            rows[index] = LayerCost(part, 0, "", part, part, first.name)
         rows[layer.nodes[0]] = cost
-        for index in layer.nodes[1:]:
-            zero = None if cost.milliseconds is None else 0.0
-            rows[index] = LayerCost(zero, 0, "", zero, zero, nodes[layer.nodes[0]].name)
         unknown += layer.works is None
-        if not nodes[layer.nodes[0]].is_op(*_PUBLISHED):
-            extrapolated += cost.milliseconds or 0.0
-        if total is not None:
-            total = None if cost.milliseconds is None else total + cost.milliseconds
+        extrapolated += 0.0 if first.is_op(*_PUBLISHED) else cost.milliseconds or 0.0
+        milliseconds = total((milliseconds, cost.milliseconds))
     between = FURTHER_REGION * max(0, regions - 1) + END_ON_GPU * _ends(graph, verdicts)
-    gpu = (
-        work_of(node, graph, types) for node, where in zip(nodes, verdicts) if where == GPU and node.is_op(*WEIGHTED)
-    )
-    between += sum(work.macs for works in gpu for work in works or ()) / GPU_MACS * 1e3
-    return CostPlan(rows, total, unknown, note, model, between, extrapolated)
+    gpu = [node for node, where in zip(nodes, verdicts) if where == GPU and node.is_op(*WEIGHTED)]
+    between += sum(work.macs for node in gpu for work in work_of(node, graph, types) or ()) / GPU_MACS * 1e3
+    return CostPlan(rows, milliseconds, unknown, note, model, between, extrapolated)
 
 
 def _ends(graph: Graph, verdicts: Sequence[str]) -> int:

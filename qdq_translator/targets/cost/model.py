@@ -105,7 +105,6 @@ class Estimate:
 
     milliseconds: float
     bound: str
-    bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,11 +121,10 @@ class CostModel:
         p = self.parameters
         rate = (p.fp16_rate if fp16 else p.int8_rate) * self.clock_ghz * 1e9
         arithmetic = self._hardware_macs(work, fp16) / rate
-        size = work.bytes(fp16)
-        memory = size / p.bytes_per_second
+        memory = work.bytes(fp16) / p.bytes_per_second
         longest = max(arithmetic, memory)
         bound = OVERHEAD if p.seconds_per_layer >= longest else COMPUTE if arithmetic >= memory else MEMORY
-        return Estimate(1e3 * (longest + p.seconds_per_layer), bound, size)
+        return Estimate(1e3 * (longest + p.seconds_per_layer), bound)
 
     def _hardware_macs(self, work: Work, fp16: bool) -> float:
         p = self.parameters

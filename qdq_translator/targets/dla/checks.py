@@ -99,16 +99,15 @@ def explicit_pads(layer: Layer) -> list[int]:
         return window.pads
     if window.automatic == "VALID":
         return [0] * (2 * len(window.kernel))
-    if layer.node.is_op("ConvTranspose"):
+    if layer.node.is_op("ConvTranspose"):  # its pads follow from the output's shape
         raise Unknown
-    before, after = [], []
-    sizes = layer.shape(layer.node.inputs[0])[2:]
-    for k, s, d, size in zip(window.kernel, window.strides, window.dilations, map(_known, sizes)):
-        total = max(0, (-(-size // s) - 1) * s + (k - 1) * d + 1 - size)
-        less, more = total // 2, total - total // 2
-        before.append(less if window.automatic == "SAME_UPPER" else more)
-        after.append(more if window.automatic == "SAME_UPPER" else less)
-    return before + after
+    sizes = map(_known, layer.shape(layer.node.inputs[0])[2:])
+    totals = [
+        max(0, (-(-size // s) - 1) * s + (k - 1) * d + 1 - size)
+        for k, s, d, size in zip(window.kernel, window.strides, window.dilations, sizes)
+    ]
+    less, more = [total // 2 for total in totals], [total - total // 2 for total in totals]
+    return less + more if window.automatic == "SAME_UPPER" else more + less
 
 
 def _by(values: Sequence[int]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional, Sequence
+from typing import Optional
 
 from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.ir.graph import Graph, Node
@@ -58,23 +58,22 @@ def judge(context: Context, plan: list[LayerPlan], hardware: Hardware) -> DlaPla
 
 def gpu_findings(layer: Layer, table: dict[str, list[limits.Limit]]) -> list[rows.Finding]:
     """Limits that send the layer to the GPU; [] if it stays on the DLA."""
-    findings, _ = _hold(layer, [*table.get(layer.node.op_type, ()), *table["*"]])
+    findings, _ = _hold(layer, table)
     return [finding for finding in findings if finding.effect == limits.GPU]
 
 
-def _hold(layer: Layer, asked: Sequence[limits.Limit]) -> tuple[list[rows.Finding], list[str]]:
+def _hold(layer: Layer, table: dict[str, list[limits.Limit]]) -> tuple[list[rows.Finding], list[str]]:
+    """Limits that the layer does not keep, and those that cannot be checked."""
     node = layer.node
     if not node.is_standard or node.op_type not in limits.KNOWN:
         return [limits.UNKNOWN_OPERATOR.finding(f"{node.domain}::{node.op_type}" if node.domain else node.op_type)], []
     findings, unknown = [], []
-    for limit in asked:
+    for limit in (*table.get(node.op_type, ()), *table["*"]):
         try:
             found = limit.check(layer)
+            findings += [limit.finding(found)] if found else []
         except Unknown:
             unknown.append(limit.id)
-            continue
-        if found:
-            findings.append(limit.finding(found))
     return findings, unknown
 
 
@@ -82,7 +81,7 @@ def _judge(layer: Layer, planned: LayerPlan, table: dict[str, list[limits.Limit]
     node = layer.node
     if node.is_op("Shape", "Size", "Constant", "ConstantOfShape", "Range") or not planned.inputs:
         return rows.Verdict(node.name, node.op_type, limits.FOLDED)
-    findings, unknown = _hold(layer, [*table.get(node.op_type, ()), *table["*"]])
+    findings, unknown = _hold(layer, table)
     effects = {finding.effect for finding in findings}
     wants_scale = False
     verdict: rows.Place = limits.DLA_INT8
