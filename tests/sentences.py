@@ -18,7 +18,7 @@ _SAID_BY = {
     "warning": "warning",
     "info": "info",
     "leave": "left",
-    "Stays": "left",
+    **dict.fromkeys(("Stays", "stay_if", "known"), "left"),
 }
 """What is called -> what kind of sentence its arguments are. 'left': why a rewrite left a node."""
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import Rewriter, Row, Stays
+from qdq_translator.passes.dla.rewriter import Rewriter, Row, stay_if
 
 RULE = "D14"
 OPERATORS, CURED = ("AveragePool",), ("P6",)
@@ -23,19 +22,14 @@ OPERATORS, CURED = ("AveragePool",), ("P6",)
 def rewrite(rewriter: Rewriter, node: Node) -> None:
     source, target = node.inputs[0], node.outputs[0]
     image, out = rewriter.sized(source), rewriter.sized(target)
-    pads, window = rewriter.pads(node), operators.window(node)
-    if pads is None or window is None:
-        raise Stays("its sizes are not known")
-    if window.rounds_up or window.dilated:
-        raise Stays("it rounds sizes up, or is dilated")
+    window, pads = rewriter.window(node)
+    stay_if(window.rounds_up or window.dilated, "it rounds sizes up, or is dilated")
     rewriter.afford(node.name, *out[1:])
-    kernel, strides = window.kernel, window.strides
     ratios = []
-    for axis in range(2):
-        starts = np.arange(out[2:][axis]) * strides[axis] - pads[axis]
-        inside = np.minimum(starts + kernel[axis], image[2:][axis]) - np.maximum(starts, 0)
-        ratios.append(kernel[axis] / inside)
-    factor = np.broadcast_to(ratios[0][:, None] * ratios[1][None, :], (1, *out[1:])).astype(rewriter.dtype(source))
+    for kernel, stride, pad, size, count in zip(window.kernel, window.strides, pads, image[2:], out[2:]):
+        starts = np.arange(count) * stride - pad
+        ratios.append(kernel / (np.minimum(starts + kernel, size) - np.maximum(starts, 0)))
+    factor = np.broadcast_to(np.outer(*ratios), (1, *out[1:])).astype(rewriter.dtype(source))
     row = Row(rewriter, node)
     row.add("AveragePool", "with_padding")
     row.nodes[0].attributes = {k: v for k, v in node.attributes.items() if k != "auto_pad"}

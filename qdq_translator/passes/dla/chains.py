@@ -32,20 +32,30 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import List, Optional, Sequence, Tuple, Union
+from typing import List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
+from qdq_translator.ir.shape_arithmetic import MOVES
 from qdq_translator.passes.dla import axis_forms
 from qdq_translator.passes.dla.reshapes import target_sizes
-from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, MOST_CHANNELS, Rewriter
+from qdq_translator.passes.dla.rewriter import (
+    LARGEST_BLOCK,
+    LARGEST_KERNEL,
+    MOST_CHANNELS,
+    Rewriter,
+    Stays,
+    known,
+    stay_if,
+)
 
 RULE = "D17"
 _OPS = (*operators.VIEWS, "Transpose", "Gather", "Slice")
 _Step = Tuple[str, List[int]]
 """Reshape and its sizes, Transpose and its axes, or Slice with the begins and the ends of C, H and W."""
+_NO_SIZES = "sizes along its chain are not known"
 _BATCH = 2
 """Stands for a batch size that is not known."""
 
@@ -140,130 +150,85 @@ def _rewrite_all(rewriter: Rewriter, chains: Sequence[list[Node]]) -> bool:
         return False
     made = []
     for chain in chains:
-        new = _shorter(rewriter, chain, rejected)
-        if isinstance(new, str):
+        try:
+            made.append(_shorter(rewriter, chain, rejected, len(chains) > 1))
+        except Stays as why:
             for link in chain:
-                rewriter.leave(link, new)
+                rewriter.leave(link, str(why))
             return False
-        if not new and len(chains) > 1 and chain[-1].outputs[0] in rewriter.graph.outputs:
-            return False
-        made.append(new)
     _replace(rewriter, chains, links, made)
     return True
 
 
-def _shorter(rewriter: Rewriter, chain: Sequence[Node], rejected: bool) -> Union[str, list[Node]]:
-    """The simplified chain, or why it stays."""
+def _shorter(rewriter: Rewriter, chain: Sequence[Node], rejected: bool, branches: bool) -> list[Node]:
+    """The simplified chain. branches: others begin with the same links. Raises Stays."""
     graph, scales = rewriter.graph, rewriter.scales
     source, target = chain[0].inputs[0], chain[-1].outputs[0]
-    names = [source, *(node.outputs[0] for node in chain)]
-    if rewriter.dtype(source) is None:
-        return "it moves integers"
-    if len({scales.value(name) for name in names} - {None}) > 1:
-        return "there are different scales along its chain"
-    known, shape = effect(rewriter, chain, source), rewriter.types.shape(target)
-    if known is None or shape is None or not known[0].size or not known[1].size:
-        return "sizes along its chain are not known"
-    start, moved = known
-    if start.size == moved.size:
-        same_order = np.array_equal(start.reshape(-1), moved.reshape(-1))
-        if same_order and start.shape == moved.shape:
-            # else the source is renamed to the output
-            if target in graph.outputs and (
-                source not in graph.producer or graph.only_consumer(source) is not chain[0]
-            ):
-                return "its chain makes a graph output and changes nothing"
-            return []
-        axes = None if start.ndim != moved.ndim else _axes(start, moved)
-        if axes is not None:
-            return _layers(rewriter, chain, [("Transpose", axes)]) if len(chain) > 1 else []
-        if same_order:
-            sizes = target_sizes(rewriter.types.shape(source), shape)
-            if sizes is None:
-                return "sizes along its chain are not known"
-            return _layers(rewriter, chain, [("Reshape", sizes)])
-    if not rejected:
-        return "the DLA supports its chain as it is"
+    stay_if(rewriter.dtype(source) is None, "it moves integers")
+    held = {scales.value(name) for name in (source, *(node.outputs[0] for node in chain))} - {None}
+    stay_if(len(held) > 1, "there are different scales along its chain")
+    (start, moved), shape = effect(rewriter, chain, source), known(rewriter.types.shape(target), _NO_SIZES)
+    stay_if(not start.size or not moved.size, _NO_SIZES)
+    same_order = np.array_equal(start.reshape(-1), moved.reshape(-1))
+    if same_order and start.shape == moved.shape:
+        # the source is renamed to a graph output, which must be possible
+        renamed = source in graph.producer and graph.only_consumer(source) is chain[0] and not branches
+        stay_if(target in graph.outputs and not renamed, "its chain makes a graph output and changes nothing")
+        return []
+    axes = _axes(start, moved)
+    if axes is not None:
+        return _layers(rewriter, chain, [("Transpose", axes)])
+    if same_order:
+        sizes = known(target_sizes(rewriter.types.shape(source), shape), _NO_SIZES)
+        return _layers(rewriter, chain, [("Reshape", sizes)])
+    stay_if(not rejected, "the DLA supports its chain as it is")
+    if start.ndim != 4 or moved.ndim != 4 or start.shape[0] != moved.shape[0]:
+        return _two(rewriter, start, moved, chain)
     return _in_layers(rewriter, chain, start, moved)
 
 
-def _in_layers(
-    rewriter: Rewriter, chain: Sequence[Node], start: np.ndarray, moved: np.ndarray
-) -> Union[str, list[Node]]:
-    """Cases 4 to 7."""
-    source, last = chain[0].inputs[0], chain[-1]
-    if start.ndim != 4 or moved.ndim != 4 or start.shape[0] != moved.shape[0]:
-        two = _two(rewriter, start, moved, chain) if start.size == moved.size else None
-        return two or "its chain moves values from or to other than four dimensions"
-    size = start[0].size
-    if moved[0].max() >= size or any(np.any(own - moved[0] != number * size) for number, own in enumerate(moved)):
-        return "its chain moves values between samples"
-    steps = _boxed(rewriter, start, moved, chain)
+def _in_layers(rewriter: Rewriter, chain: Sequence[Node], start: np.ndarray, moved: np.ndarray) -> list[Node]:
+    """Cases 4 to 6, and 8. Raises Stays."""
+    source, last, size = chain[0].inputs[0], chain[-1], start[0].size
+    between = moved[0].max() >= size or np.any(moved - moved[0] != np.arange(len(moved)).reshape(-1, 1, 1, 1) * size)
+    stay_if(between, "its chain moves values between samples")
+    steps = _boxed(start, moved)
     if steps is not None:
-        return steps
+        return _layers(rewriter, chain, steps)
     if max(*start.shape[1:], *moved.shape[1:]) <= MOST_CHANNELS:
         taken, image = axis_forms.selection(start, moved), rewriter.image(source)
         if taken is not None and image is not None:
             return axis_forms.layers(rewriter, Node("Gather", [source], last.outputs, last.name), image, taken)
-    few = max(start.shape[1], moved.shape[1]) <= MOST_CHANNELS
-    copying = _copying(rewriter, start, moved, source, last) if few else None
-    return [copying] if copying is not None else "its chain moves values in a way that no Conv of the DLA can"
+    why = "its chain moves values in a way that no Conv of the DLA can"
+    stay_if(max(start.shape[1], moved.shape[1]) > MOST_CHANNELS, why)
+    return [known(_copying(rewriter, start, moved, source, last), why)]
 
 
-def effect(rewriter: Rewriter, chain: Sequence[Node], source: str) -> Optional[tuple[np.ndarray, np.ndarray]]:
-    """The numbers 0, 1, 2, ... in the shape of `source`, which the chain reads, and after it; None if unknown."""
-    shape = rewriter.types.shape(source)
-    if shape is None or not all(isinstance(size, int) for size in shape[1:]):
-        return None
+def effect(rewriter: Rewriter, chain: Sequence[Node], source: str) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers 0, 1, 2, ... in the shape of `source`, which the chain reads, and after it. Raises Stays if sizes or
+    parameters are unknown."""
+    shape = known(rewriter.types.shape(source), _NO_SIZES)
+    stay_if(not all(isinstance(size, int) for size in shape[1:]), _NO_SIZES)
     sizes = [size if isinstance(size, int) else _BATCH for size in shape]
     rewriter.afford(source, *sizes)
-    start: np.ndarray = np.arange(int(np.prod(sizes)), dtype=np.int64).reshape(sizes)
+    start: np.ndarray = np.arange(math.prod(sizes), dtype=np.int64).reshape(sizes)
     values = start
     for node in chain:
-        if node.is_op("Transpose"):
-            order = operators.permutation(node)
-            if order is not None and sorted(order) != list(range(values.ndim)):
-                return None
-            values = values.transpose(order)
-            continue
-        if node.is_op("Gather", "Slice"):
-            taken = _taken(rewriter, node, values)
-            if taken is None:
-                return None
-            values = taken
-            continue
-        after = [size if isinstance(size, int) else -1 for size in rewriter.types.shape(node.outputs[0]) or ()]
-        known = math.prod(size for size in after if size != -1)
-        if after.count(-1) > 1 or (-1 not in after and known != values.size):
-            return None
-        if -1 in after and (not known or values.size % known):
-            return None
-        values = values.reshape(after)
+        try:
+            values = _moved(rewriter, node, values)
+        except (TypeError, ValueError, IndexError):  # a parameter is unknown, or does not fit
+            raise Stays(_NO_SIZES) from None
     return start, values
 
 
-def _taken(rewriter: Rewriter, node: Node, values: np.ndarray) -> Optional[np.ndarray]:
-    """Output of a Gather or Slice."""
-    if node.is_op("Gather"):
-        indices, axis = rewriter.graph.array(node.inputs[1]), operators.axis(node, rewriter.graph.opset())
-        size = values.shape[axis] if -values.ndim <= axis < values.ndim else 0
-        if indices is None or indices.dtype.kind not in "iu" or not indices.size:
-            return None
-        if indices.min() < -size or indices.max() >= size:
-            return None
-        return np.take(values, indices % size, axis)
-    cut = operators.slices(node, rewriter.graph.array)
-    if cut is None:
-        return None
-    axes = operators.non_negative(cut.axes, values.ndim) or list(range(len(cut.starts)))
-    steps = cut.steps or [1] * len(axes)
-    if not len(axes) == len(cut.starts) == len(cut.ends) == len(steps) or 0 in steps:
-        return None
-    for axis, begin, end, step in zip(axes, cut.starts, cut.ends, steps):
-        if axis >= values.ndim:
-            return None
-        values = values[(slice(None),) * axis + (slice(begin, end, step),)]
-    return values
+def _moved(rewriter: Rewriter, node: Node, values: np.ndarray) -> np.ndarray:
+    """The output of a link for these values."""
+    if node.is_op(*operators.VIEWS):
+        sizes = known(rewriter.types.shape(node.outputs[0]), _NO_SIZES)
+        return values.reshape([size if isinstance(size, int) else -1 for size in sizes])
+    given = [known(rewriter.graph.array(name), _NO_SIZES) for name in node.inputs[1:] if name]
+    stay_if(any(parameter.dtype.kind not in "iu" for parameter in given), _NO_SIZES)
+    return known(MOVES[node.op_type](node, [values, *given]), _NO_SIZES)
 
 
 def _turned(start: np.ndarray, moved: np.ndarray) -> Optional[list[_Step]]:
@@ -281,23 +246,22 @@ def _turned(start: np.ndarray, moved: np.ndarray) -> Optional[list[_Step]]:
     return None
 
 
-def _two(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, chain: Sequence[Node]) -> Optional[list[Node]]:
-    """Case 7: a Reshape and a Transpose in place of more nodes, if only one end has four dimensions."""
-    steps = _turned(start, moved) if len(chain) > 2 and (start.ndim == 4) != (moved.ndim == 4) else None
-    if steps is None:
-        return None
+def _two(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, chain: Sequence[Node]) -> list[Node]:
+    """Case 7: a Reshape and a Transpose in place of more nodes, if only one end has four dimensions. Raises Stays."""
+    why = "its chain moves values from or to other than four dimensions"
+    stay_if(len(chain) < 3 or start.size != moved.size or start.ndim == moved.ndim, why)
+    steps = known(_turned(start, moved), why)
     before, after = (rewriter.types.shape(name) or () for name in (chain[0].inputs[0], chain[-1].outputs[0]))
     axes = dict(steps)["Transpose"]
     if moved.ndim == 4:
-        sizes = target_sizes(before, tuple(after[axis] for axis in np.argsort(axes)))
+        after = tuple(after[axis] for axis in np.argsort(axes))
     else:
-        sizes = target_sizes(tuple(before[axis] for axis in axes), after)
-    if sizes is None:
-        return None
+        before = tuple(before[axis] for axis in axes)
+    sizes = known(target_sizes(before, after), why)
     return _layers(rewriter, chain, [(op, sizes if op == "Reshape" else axes) for op, _ in steps], "between")
 
 
-def _boxed(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, chain: Sequence[Node]) -> Optional[list[Node]]:
+def _boxed(start: np.ndarray, moved: np.ndarray) -> Optional[list[_Step]]:
     """Case 6: a Slice to a box of channels, rows and columns, then Reshape and Transpose, or Transpose and Reshape."""
     low, high = (np.unravel_index(int(end), start.shape[1:]) for end in (moved[0].min(), moved[0].max()))
     begins, ends = [int(at) for at in low], [int(at) + 1 for at in high]
@@ -315,7 +279,7 @@ def _boxed(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, chain: Sequ
         elif op == "Transpose" and value != [0, 1, 2, 3]:
             steps.append((op, value))
         shape = after
-    return _layers(rewriter, chain, steps)
+    return steps
 
 
 def _layers(rewriter: Rewriter, chain: Sequence[Node], steps: Sequence[_Step], what: str = "") -> list[Node]:
@@ -338,6 +302,8 @@ def _layers(rewriter: Rewriter, chain: Sequence[Node], steps: Sequence[_Step], w
 
 def _axes(start: np.ndarray, moved: np.ndarray) -> Optional[list[int]]:
     """The axis order that converts one to the other; axes of size 1 keep theirs if possible."""
+    if start.size != moved.size or start.ndim != moved.ndim:
+        return None
     strides = [s // start.itemsize for s in start.strides]
     wanted = [
         int(np.moveaxis(moved, i, 0).reshape(moved.shape[i], -1)[-1, 0]) - int(moved.reshape(-1)[0])
@@ -394,21 +360,19 @@ def _replace(
         end = chain[-1].outputs[0]
         kept = source if not new or end in graph.outputs else end
         for name in (node.outputs[0] for node in chain):
-            if name != kept and name not in graph.outputs and (name != end or not new):
+            if name != kept and name not in graph.outputs:
                 became.setdefault(name, []).append(kept)
     for node in links:
         graph.remove(node)
-    for name, kept_names in became.items():
-        rewriter.network.merge_tensor(name, kept_names[0])
+    for name, names in became.items():
+        rewriter.network.merge_tensor(name, names[0])
     gone = {name: list(dict.fromkeys(names)) for name, names in became.items()}
     target = chains[0][-1].outputs[0]
     if not made[0] and target in graph.outputs:
         rewriter.network.rename_tensor(source, target)
         gone = {name: [target] for name in (source, *gone)}
     nodes = [node for new in made for node in new]
-    for node in nodes:
-        graph.insert_after(node, anchor)
-        anchor = node
+    rewriter.insert(nodes, anchor)
     ends = {chain[-1].outputs[0] for chain in chains}
     rewriter.note(RULE, links, nodes, gone, [name for node in nodes for name in node.outputs if name not in ends])
     for node in nodes:

@@ -21,19 +21,21 @@ channels are not known in case 4.
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, Sequence, Tuple
 
 import numpy as np
 
+from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla.axis_forms import build, shift, windowed
-from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, LARGEST_PADDING, Rewriter, Stays
+from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, LARGEST_PADDING, Rewriter, known, stay_if
 
 RULE = "D13"
 OPERATORS, CURED = ("Conv",), ("C4", "C5")
+Two = Tuple[int, int]
 
 
-def zeros(kernel: int, begin: int, end: int, dilation: int) -> Optional[tuple[int, int]]:
+def zeros(kernel: int, begin: int, end: int, dilation: int) -> Optional[Two]:
     """(zeros in front, zeros behind) for one axis; None if no kernel of at most 32 suffices.
 
     Padding must stay below the kernel's size (limit C4), for any dilation.
@@ -54,48 +56,46 @@ def zeros(kernel: int, begin: int, end: int, dilation: int) -> Optional[tuple[in
 def rewrite(rewriter: Rewriter, node: Node) -> None:
     graph = rewriter.graph
     weight, window, pads = rewriter.kernel(node)
-    kernel = [int(d) for d in weight.dims[2:]]
-    image = rewriter.image(node.inputs[0])
-    added: list[tuple[int, int]] = []
-    padding: list[int] = []
-    rest = [0] * 8  # for a Pad in front
-    for axis in range(2):
-        k, begin, end, d = kernel[axis], pads[axis], pads[axis + 2], window.dilations[axis]
-        reach = (k - 1) * d + 1
-        if image is not None and begin < k:
-            size, stride = image[2:][axis], window.strides[axis]
-            if (size + begin + end - reach) // stride == (size + 2 * begin - reach) // stride:
-                added.append((0, 0))
-                padding.append(begin)
-                continue
-        grown = zeros(k, begin, end, d)
-        if grown is None:
-            own = min(begin, end, k - 1, LARGEST_PADDING)
-            rest[2 + axis], rest[6 + axis] = begin - own, end - own
-            grown = (0, 0)
-            begin = own
-        added.append(grown)
-        padding.append(begin + grown[0] * d)
-    copies: list[Node] = []
-    if any(rest):
-        channels = rewriter.channels(node.inputs[0])
-        if channels is None or max(rest[2] + rest[6], rest[3] + rest[7]) > LARGEST_PADDING:
-            raise Stays("its padding does not fit into its kernel, nor into one that copies")
-        padded = rewriter.tensor(f"{node.inputs[0]}_padded")
-        pad = Node("Pad", node.inputs[:1], [padded], rewriter.node(f"{node.name}_pad"))
-        copies = build(
-            rewriter, pad, [windowed("copy", "weight", [shift(*rest[2::4]), shift(*rest[3::4])], [channels, 0, 0])]
-        )
-        for copy in copies:
-            graph.insert_after(copy, node.prev)
-        rewriter.derive(RULE, padded, node.inputs[0], copies[0], note="scale of what is padded")
-        graph.set_input(node, 0, padded)
-    if any(a or b for a, b in added):
-        dims = weight.dims
-        rewriter.afford(node.name, *dims[:2], *(k + a + b for k, (a, b) in zip(kernel, added)))
+    sizes = (rewriter.image(node.inputs[0]) or (None,) * 4)[2:]
+    ways = [_axis(window, axis, pads[axis], pads[axis + 2], size) for axis, size in enumerate(sizes)]
+    added, padding, rest = zip(*ways)
+    copies = _copies(rewriter, node, rest) if any(map(any, rest)) else []
+    kernel = [k + sum(grown) for k, grown in zip(window.kernel, added)]
+    if kernel != window.kernel:
+        rewriter.afford(node.name, *weight.dims[:2], *kernel)
         grow = ((0, 0), (0, 0), *added)
         graph.set_input(node, 1, rewriter.weight(node, 1, "", lambda w: np.pad(w, grow)))
     node.unset("auto_pad")
-    node.set("kernel_shape", [k + a + b for k, (a, b) in zip(kernel, added)])
+    node.set("kernel_shape", kernel)
     node.set("pads", padding * 2)
     rewriter.note(RULE, [node], [*copies, node], {}, [copy.outputs[0] for copy in copies])
+
+
+def _axis(window: operators.Window, axis: int, begin: int, end: int, size: Optional[int]) -> tuple[Two, int, Two]:
+    """Along one axis: zeros in front of the kernel and behind it, the Conv's padding, and the rest of it (case 4)."""
+    k, stride, d = window.kernel[axis], window.strides[axis], window.dilations[axis]
+    reach = (k - 1) * d + 1
+    reached = size is None or (size + begin + end - reach) // stride != (size + 2 * begin - reach) // stride
+    if begin < k and not reached:  # case 3
+        return (0, 0), begin, (0, 0)
+    grown = zeros(k, begin, end, d)
+    if grown is not None:
+        return grown, begin + grown[0] * d, (0, 0)
+    own = min(begin, end, k - 1, LARGEST_PADDING)
+    return (0, 0), own, (begin - own, end - own)
+
+
+def _copies(rewriter: Rewriter, node: Node, rest: Sequence[Two]) -> list[Node]:
+    """Case 4: the layer in front of the Conv that adds this padding of H and W."""
+    why = "its padding does not fit into its kernel, nor into one that copies"
+    channels = known(rewriter.channels(node.inputs[0]), why)
+    stay_if(max(map(sum, rest)) > LARGEST_PADDING, why)
+    padded = rewriter.tensor(f"{node.inputs[0]}_padded")
+    pad = Node("Pad", node.inputs[:1], [padded], rewriter.node(f"{node.name}_pad"))
+    windows = [shift(*around) for around in rest]
+    copies = build(rewriter, pad, [windowed("copy", "weight", windows, [channels, 0, 0])])
+    for copy in copies:
+        rewriter.graph.insert_after(copy, node.prev)
+    rewriter.derive(RULE, padded, node.inputs[0], copies[0], note="scale of what is padded")
+    rewriter.graph.set_input(node, 0, padded)
+    return copies

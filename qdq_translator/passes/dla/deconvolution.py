@@ -19,33 +19,37 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, Rewriter, Row, Stays
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, Rewriter, Row, Stays, stay_if
 
 RULE = "D21"
 OPERATORS, CURED = ("ConvTranspose",), ("T5", "T6", "T7", "T9")
 
 
-def rewrite(rewriter: Rewriter, node: Node) -> None:
+def _window(rewriter: Rewriter, node: Node) -> operators.Window:
+    """Raises Stays unless it has two spatial dimensions and parameters that fit a constant weight."""
     weight = rewriter.graph.initializers.get(node.input(1))
     if weight is None or len(weight.dims) != 4:
         raise Stays("its weight is not constant, or it does not have two spatial dimensions")
-    window, group = operators.window(node, weight.dims), operators.groups(node)
+    window = operators.window(node, weight.dims)
     if window is None or window.automatic not in ("", "VALID") or operators.states_output_shape(node):
         raise Stays("its padding is not stated as such")
-    if (
-        window.kernel != list(weight.dims[2:])
-        or weight.dims[0] % group
-        or min(*window.pads, *(d - 1 for d in window.dilations)) < 0
-    ):
-        raise Stays("its parameters do not fit its weight, or are negative")
+    fits = window.kernel == list(weight.dims[2:]) and weight.dims[0] % operators.groups(node) == 0
+    negative = min(*window.pads, *(d - 1 for d in window.dilations)) < 0
+    stay_if(negative or not fits, "its parameters do not fit its weight, or are negative")
+    return window
+
+
+def rewrite(rewriter: Rewriter, node: Node) -> None:
+    window = _window(rewriter, node)
+    weight, group = rewriter.graph.initializers[node.inputs[1]], operators.groups(node)
     before, after = rewriter.sized(node.inputs[0]), rewriter.sized(node.outputs[0])
     begins = window.pads[:2] if not window.automatic else [0, 0]
     ends = [begin + size for begin, size in zip(begins, after[2:])]
     reach = [(k - 1) * d + 1 for k, d in zip(window.kernel, window.dilations)]
     made = [s * (size - 1) + k for s, size, k in zip(window.strides, before[2:], reach)]
     kernel = [k + max(0, end - size) for k, end, size in zip(reach, ends, made)]
-    if max(kernel) > LARGEST_KERNEL or (kernel[0] == kernel[1] > LARGEST_BLOCK["ConvTranspose"]):
-        raise Stays(f"its kernel comes out at {kernel[0]}x{kernel[1]}")
+    too_large = max(kernel) > LARGEST_KERNEL or (kernel[0] == kernel[1] > LARGEST_BLOCK["ConvTranspose"])
+    stay_if(too_large, f"its kernel comes out at {kernel[0]}x{kernel[1]}")
     inputs, outputs = int(weight.dims[0]), int(weight.dims[1])
     rewriter.afford(node.name, inputs, outputs * group, *kernel)
 
@@ -62,5 +66,4 @@ def rewrite(rewriter: Rewriter, node: Node) -> None:
     if cut:
         row.append("cut", lambda target, _: rewriter.slice(row.current, target, begins, ends, [2, 3], node.name))
     row.put(RULE)
-    for layer in row.nodes[:-1]:
-        rewriter.derive(RULE, layer.outputs[0], node.outputs[0], layer, note="scale of what is cut out of it")
+    row.derive(row.nodes[:-1], node.outputs[0], note="scale of what is cut out of it")

@@ -18,7 +18,7 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, MOST_CHANNELS, Rewriter, Row, Stays
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, MOST_CHANNELS, Rewriter, Row, stay_if
 
 RULE = "D11"
 OPERATORS = ("DepthToSpace", "SpaceToDepth")
@@ -28,8 +28,8 @@ def rewrite(rewriter: Rewriter, node: Node) -> None:
     source, block = node.inputs[0], operators.block_size(node)
     channels = rewriter.width(source)
     op, blocks = ("ConvTranspose", 1) if node.is_op("DepthToSpace") else ("Conv", block * block)
-    if channels * blocks > MOST_CHANNELS or not 1 < block <= LARGEST_BLOCK[op]:
-        raise Stays(f"block size {block} or its channels are beyond the DLA's limits")
+    beyond = channels * blocks > MOST_CHANNELS or not 1 < block <= LARGEST_BLOCK[op]
+    stay_if(beyond, f"block size {block} or its channels are beyond the DLA's limits")
     rewriter.afford(node.name, channels, channels, blocks * blocks)
     fewer = channels if op == "Conv" else channels // (block * block)
     weight = copies(fewer, (block, block), op == "Conv" or operators.mode(node) == "DCR", rewriter.dtype(source))

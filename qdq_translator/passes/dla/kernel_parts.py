@@ -19,11 +19,13 @@ than 8192 parts; padding of a sum above 31; a sum that would need a dilation abo
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, LARGEST_PADDING, MOST_CHANNELS, Rewriter, Row, Stays
+from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, LARGEST_PADDING, MOST_CHANNELS, Rewriter, Row, stay_if
 from qdq_translator.targets.dla.checks import BUFFER_BANKS, banks
 
 RULE = "D27"
@@ -36,8 +38,8 @@ def rewrite(rewriter: Rewriter, node: Node) -> None:
     weight, window, pads = rewriter.kernel(node)
     counts = _counts(rewriter, node, window, pads)
     steps = {axis: _step(window, pads, axis, parts) for axis, parts in counts.items()}
-    if 0 in steps.values() or weight.dims[0] * np.prod([*counts.values()]) > MOST_CHANNELS:
-        raise Stays("its dilation, padding or channels are too many for parts of its kernel")
+    too_many = 0 in steps.values() or weight.dims[0] * math.prod(counts.values()) > MOST_CHANNELS
+    stay_if(too_many, "its dilation, padding or channels are too many for parts of its kernel")
     for axis, parts in counts.items():
         node = _divide(rewriter, node, axis, parts, steps[axis])
 
@@ -50,6 +52,7 @@ def _trim(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[i
     kept, begins, ends = [], [], []  # type: list[slice], list[int], list[int]
     for size, count, k, s, d, pad in zip(before[2:], after[2:], window.kernel, window.strides, window.dilations, pads):
         used = [i for i in range(k) if any(0 <= o * s + i * d - pad < size for o in range(count))] or [0]
+        # a begin is never negative: zeros in front that no more padding makes up for stay in the kernel
         first, last = min(used[0], pad // d), used[-1]
         kept.append(slice(first, last + 1))
         begins.append(pad - first * d)
@@ -70,23 +73,21 @@ def _counts(rewriter: Rewriter, node: Node, window: operators.Window, pads: list
     """Axis -> parts along it, {} for none."""
     kernel, limits = window.kernel, rewriter.rejected_by(node)
     long = [axis for axis in (0, 1) if kernel[axis] > LARGEST_KERNEL]
-    if len(long) > 1:
-        raise Stays("its kernel is above 32 along H and W")
+    stay_if(len(long) > 1, "its kernel is above 32 along H and W")
     if not limits & _BUFFER:
         return {axis: -(-kernel[axis] // LARGEST_KERNEL) for axis in long}
-    channels, width = (rewriter.image(node.inputs[0]) or (0, 0, 0, 0))[1::2]
+    why = "one row of its input does not fit the buffer, or its sizes are not known"
+    _, channels, _, width = rewriter.sized(node.inputs[0], why)
 
     def fits(rows: int, columns: int) -> bool:
-        return 0 < sum(banks(channels, width, [rows, columns], window.dilations[0], 1)) <= BUFFER_BANKS
+        return sum(banks(channels, width, [rows, columns], window.dilations[0], 1)) <= BUFFER_BANKS
 
     if any(pad >= k for pad, k in zip(pads, kernel * 2)):
-        found = {axis: kernel[axis] for axis in (0, 1) if kernel[axis] > 1} if fits(1, 1) else {}
-    else:
-        parts = [b for b in range(2, kernel[0] + 1) if fits(-(-kernel[0] // b), kernel[1])]
-        found = {0: min(parts, key=lambda b: -(-kernel[0] // b) * b)} if parts else {}
-    if not found:
-        raise Stays("one row of its input does not fit the buffer, or its sizes are not known")
-    return found
+        stay_if(kernel == [1, 1] or not fits(1, 1), why)
+        return {axis: k for axis, k in enumerate(kernel) if k > 1}
+    parts = [b for b in range(2, kernel[0] + 1) if fits(-(-kernel[0] // b), kernel[1])]
+    stay_if(not parts, why)
+    return {0: min(parts, key=lambda b: -(-kernel[0] // b) * b)}
 
 
 def _rest(window: operators.Window, pads: list[int], axis: int, parts: int) -> tuple[int, int, list[int], list[int]]:
@@ -110,18 +111,15 @@ def _step(window: operators.Window, pads: list[int], axis: int, parts: int) -> i
 
 def _divide(rewriter: Rewriter, node: Node, axis: int, parts: int, step: int) -> Node:
     """Cases 2 and 3 along one axis; the Conv of the parts."""
-    channels, *_ = dims = rewriter.graph.initializers[node.inputs[1]].dims
-    window, pads, group = operators.window(node, dims), rewriter.pads(node), operators.groups(node)
-    assert window is not None and pads is not None
-    taps, _, inside, rest = _rest(window, pads, axis, parts)
+    weight, window, pads = rewriter.kernel(node)
+    channels, group = weight.dims[0], operators.groups(node)
+    taps, zeros, inside, rest = _rest(window, pads, axis, parts)
     apart = taps * window.dilations[axis] // step
     length = (parts - 1) * apart + 1
 
     def divided(w: np.ndarray) -> np.ndarray:
-        made = np.zeros((len(w), parts, *w.shape[1 : 2 + axis], taps, *w.shape[3 + axis :]), w.dtype)
-        for number in range(parts):
-            piece = w[(slice(None),) * (2 + axis) + (slice(number * taps, (number + 1) * taps),)]
-            made[(slice(None), number) + (slice(None),) * (1 + axis) + (slice(0, piece.shape[2 + axis]),)] = piece
+        grown = np.pad(w, [(0, zeros if dim == 2 + axis else 0) for dim in range(4)])
+        made = np.moveaxis(grown.reshape(*w.shape[: 2 + axis], parts, taps, *w.shape[3 + axis :]), 2 + axis, 1)
         return made.reshape(-1, *made.shape[2:])
 
     def add(what: str, weight: str, bias: list[str], groups: int, *sizes: tuple[int, int]) -> None:

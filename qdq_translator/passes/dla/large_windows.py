@@ -14,12 +14,22 @@ case 2; weights that are not constant.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla import depth_space
-from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, MOST_CHANNELS, Rewriter, Row, Stays
+from qdq_translator.passes.dla.rewriter import (
+    LARGEST_BLOCK,
+    LARGEST_KERNEL,
+    MOST_CHANNELS,
+    Rewriter,
+    Row,
+    Stays,
+    stay_if,
+)
 from qdq_translator.passes.editor import Image
 
 RULE = "D24"
@@ -32,52 +42,42 @@ _LONGEST = 8192
 def rewrite(rewriter: Rewriter, node: Node) -> None:
     _, window, pads = rewriter.kernel(node)
     try:
-        blocks = _sizes(rewriter, node, window, pads)
+        image = rewriter.sized(node.inputs[0])
+        series = (image[3], window.kernel[1], window.strides[1], pads[1], pads[3]) == (1, 1, 1, 0, 0)
+        blocks = _sizes(node, window, pads, image, series)
     except Stays:
         if max(window.strides) > _STRIDE or "G2" in rewriter.rejected_by(node):
             raise
         return  # rule D27 divides a long kernel
-    _blocks(rewriter, node, window, pads, blocks)
+    _blocks(rewriter, node, window, pads, blocks, series)
 
 
-def _is_series(window: operators.Window, pads: list[int], image: Image) -> bool:
-    return (image[3], window.kernel[1], window.strides[1], pads[1], pads[3]) == (1, 1, 1, 0, 0)
-
-
-def _sizes(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[int]) -> list[int]:
-    """Of the blocks of cases 1 and 2."""
-    image = rewriter.sized(node.inputs[0])
-    if any(d > 1 and k > 1 for d, k in zip(window.dilations, window.kernel)):
-        raise Stays("it is dilated")
-    series = _is_series(window, pads, image)
-    blocks: list[int] = []
+def _sizes(node: Node, window: operators.Window, pads: list[int], image: Image, series: bool) -> list[int]:
+    """Of the blocks: of case 2 for a series, else of case 1."""
+    stay_if(any(d > 1 and k > 1 for d, k in zip(window.dilations, window.kernel)), "it is dilated")
+    blocks = []
     for size, k, s, pad in zip(image[2:], window.kernel, window.strides, pads):
-        fits = (
-            b
-            for b in range(1, min(LARGEST_KERNEL if series else _STRIDE, s) + 1)
-            if s % b == 0 and s // b <= _STRIDE and -(-(k + -pad % b) // b) <= LARGEST_KERNEL
-            if (size % b == 0 or not series) and size / b <= _LONGEST
-        )
-        blocks.append(next(fits, 0))
-        if not blocks[-1]:
-            raise Stays(f"no divisor of stride {s} makes blocks that the DLA's limits allow")
-    if not series and (operators.groups(node) != 1 or image[1] * blocks[0] * blocks[1] > MOST_CHANNELS):
-        raise Stays(f"it has groups, or its blocks have more than {MOST_CHANNELS} values")
+        divisors = [b for b in range(1, min(LARGEST_KERNEL if series else _STRIDE, s) + 1) if s % b == 0]
+        fits = [b for b in divisors if s // b <= _STRIDE and -(-(k + -pad % b) // b) <= LARGEST_KERNEL]
+        fits = [b for b in fits if (size % b == 0 or not series) and size / b <= _LONGEST]
+        stay_if(not fits, f"no divisor of stride {s} makes blocks that the DLA's limits allow")
+        blocks.append(fits[0])
+    beyond = not series and (operators.groups(node) != 1 or image[1] * math.prod(blocks) > MOST_CHANNELS)
+    stay_if(beyond, f"it has groups, or its blocks have more than {MOST_CHANNELS} values")
     return blocks
 
 
-def _blocks(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[int], blocks: list[int]) -> None:
-    """Cases 1 and 2."""
+def _blocks(
+    rewriter: Rewriter, node: Node, window: operators.Window, pads: list[int], blocks: list[int], series: bool
+) -> None:
     before, after = rewriter.sized(node.inputs[0]), rewriter.sized(node.outputs[0])
-    series = _is_series(window, pads, before)
-    front = [-pads[axis] % b for axis, b in enumerate(blocks)]
+    front = [-pad % b for pad, b in zip(pads, blocks)]
     kernel = taps = [-(-(k + z) // b) for k, z, b in zip(window.kernel, front, blocks)]
-    begin = [(pads[axis] + front[axis]) // b for axis, b in enumerate(blocks)]
+    begin = [(pad + z) // b for pad, z, b in zip(pads, front, blocks)]
     rows = [-(-size // b) for size, b in zip(before[2:], blocks)]
     strides = [s // b for s, b in zip(window.strides, blocks)]
     end = [(n - 1) * s + k - size - b for n, s, k, size, b in zip(after[2:], strides, kernel, rows, begin)]
-    if any(more <= -stride for more, stride in zip(end, strides)):
-        raise Stays("its windows end before the last block")
+    stay_if(any(more <= -s for more, s in zip(end, strides)), "its windows end before the last block")
     channels, (bh, bw), dtype = before[1], blocks, rewriter.dtype(node.inputs[0])
     grow = [(0, 0), (0, 0), *((z, n * b - k - z) for z, n, b, k in zip(front, kernel, blocks, window.kernel))]
 

@@ -31,7 +31,8 @@ opset 11; parameters that are computed; operators that change nothing; a Concat 
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Optional
+import itertools
+from typing import Callable, Dict, Sequence
 
 import numpy as np
 
@@ -40,7 +41,7 @@ from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla import axis_forms
 from qdq_translator.passes.dla.axis_forms import Matrices, taken
 from qdq_translator.passes.dla.chains import effect
-from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter, Row, Stays
+from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter, Row, Stays, known, stay_if
 from qdq_translator.passes.editor import Image
 
 RULE = "D23"
@@ -54,8 +55,8 @@ def apply(rewriter: Rewriter) -> None:
 def _rewrite(rewriter: Rewriter, node: Node) -> None:
     why = "its tensors do not have four dimensions of known sizes"
     before, after = rewriter.sized(node.inputs[0], why), rewriter.sized(node.outputs[0], why)
-    if max(*before[1:], *after[1:]) > MOST_CHANNELS:
-        raise Stays(f"it has more than {MOST_CHANNELS} values along an axis")
+    too_many = max(*before[1:], *after[1:]) > MOST_CHANNELS
+    stay_if(too_many, f"it has more than {MOST_CHANNELS} values along an axis")
     for sizes in zip(before[1:], after[1:]):
         rewriter.afford(node.name, *sizes)
     _replace(rewriter, node, node.inputs[0], before, _MATRICES[node.op_type](rewriter, node))
@@ -64,56 +65,59 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
 def _replace(rewriter: Rewriter, node: Node, source: str, image: Image, matrices: Matrices) -> None:
     target = node.outputs[0]
     made = axis_forms.layers(rewriter, Node(node.op_type, [source], node.outputs, node.name), image, matrices)
-    if not made:
-        raise Stays("it changes nothing, and rule F7 leaves it")
+    stay_if(not made, "it changes nothing, and rule F7 leaves it")
     rewriter.replace(RULE, node, made)
+    _give_scales(rewriter, made, target, matrices)
+
+
+def _give_scales(rewriter: Rewriter, made: Sequence[Node], target: str, matrices: Matrices) -> None:
+    """To the tensors that the layers make, the last of which is the target."""
     sums = [np.abs(matrix).sum(1).max(initial=0) for matrix, _ in matrices.values()]
     larger = max(sums) > 1.001 or any(bias is not None for _, bias in matrices.values())
     copies = not larger and all(np.isin(matrix, (0, 1)).all() for matrix, _ in matrices.values())
-    for number, layer in enumerate(made):
-        name, last = layer.outputs[0], number == len(made) - 1
+    for layer, behind in itertools.zip_longest(made, made[1:]):
+        name = layer.outputs[0]
         if copies and layer.is_op("Conv"):
             rewriter.same_scale(RULE, layer.inputs[0], name, layer)
-        elif not last and number == len(made) - 2 and made[-1].is_op("Transpose"):
+        elif behind is made[-1] and behind.is_op("Transpose"):
             rewriter.derive(RULE, name, target, layer, note="the same values in another order")
-        elif not last and larger and layer.is_op("Conv"):
+        elif behind is not None and larger and layer.is_op("Conv"):
             rewriter.derive(RULE, name, target, layer, note="scale of the result, which holds its values")
-        elif not last:
+        elif behind is not None:
             rewriter.derive(RULE, name, layer.inputs[0], layer, needs=[target], note="nothing in it is larger")
 
 
 def _concat(rewriter: Rewriter, node: Node) -> None:
     """Case 4."""
-    parts = _parts(rewriter, node)
-    if parts is None:
+    try:
+        parts = _parts(rewriter, node)
+    except Stays:
         _joined(rewriter, node)
     else:
         _replace(rewriter, node, *parts)
 
 
-def _parts(rewriter: Rewriter, node: Node) -> Optional[tuple[str, Image, Matrices]]:
-    """Of parts of one tensor: the tensor, its shape and what the Concat makes of it."""
-    graph, scales, image = rewriter.graph, rewriter.scales, rewriter.image(node.outputs[0])
+def _parts(rewriter: Rewriter, node: Node) -> tuple[str, Image, Matrices]:
+    """Of parts of one tensor: the tensor, its shape and what the Concat makes of it. Raises Stays."""
+    graph, scales = rewriter.graph, rewriter.scales
     makers = [graph.producer.get(name) for name in node.inputs]
     cuts = [[maker] if maker is not None and maker.is_op("Slice", "Gather") else [] for maker in makers]
     source, *others = {cut[0].inputs[0] if cut else name for cut, name in zip(cuts, node.inputs)}
-    before = rewriter.image(source)
+    why = "it does not join parts of one tensor"
+    before, after = rewriter.sized(source, why), rewriter.sized(node.outputs[0], why)
     held = {scales.value(name) for name in (source, *node.inputs, node.outputs[0])} - {None}
-    if others or before is None or image is None or max(*before[1:], *image[1:]) > MOST_CHANNELS or len(held) > 1:
-        return None
-    known = [pair for pair in (effect(rewriter, cut, source) for cut in cuts) if pair is not None]
-    if len(known) < len(cuts):
-        return None
-    moved = np.concatenate([pair[1] for pair in known], operators.axis(node, graph.opset()))
-    matrices = None if np.array_equal(known[0][0], moved) else axis_forms.selection(known[0][0], moved)
-    return None if matrices is None else (source, before, matrices)
+    stay_if(others or max(*before[1:], *after[1:]) > MOST_CHANNELS or len(held) > 1, why)
+    pairs = [effect(rewriter, cut, source) for cut in cuts]
+    start, moved = pairs[0][0], np.concatenate([part for _, part in pairs], operators.axis(node, graph.opset()))
+    stay_if(np.array_equal(start, moved), why)
+    return source, before, known(axis_forms.selection(start, moved), why)
 
 
 def _joined(rewriter: Rewriter, node: Node) -> None:
     """Case 4 for parts of several tensors."""
     graph, axis = rewriter.graph, operators.axis(node, rewriter.graph.opset())
-    if rewriter.rank(node.outputs[0]) != 4 or axis in (0, -4) or any(map(graph.is_constant, node.inputs)):
-        raise Stays("it does not join rows or columns of activations with four dimensions")
+    other = rewriter.rank(node.outputs[0]) != 4 or axis in (0, -4) or any(map(graph.is_constant, node.inputs))
+    stay_if(other, "it does not join rows or columns of activations with four dimensions")
     row, order = Row(rewriter, node), [0, 2, 1, 3] if axis in (2, -2) else [0, 3, 2, 1]
     parts = []
     for number, name in enumerate(node.inputs):
@@ -133,8 +137,7 @@ def _pad(rewriter: Rewriter, node: Node) -> Matrices:
     pads, value = operators.integers(node, "pads", 1, constant), operators.pad_value(node, constant)
     if pads is None or value is None or node.input(3) or len(pads) != 8:
         raise Stays("its padding is computed, or names axes")
-    if pads[0] or pads[4]:
-        raise Stays("it pads the batch")
+    stay_if(pads[0] or pads[4], "it pads the batch")
     matrices: Matrices = {}
     for axis, size in enumerate(rewriter.sized(node.inputs[0])[1:], 1):
         begin, end = pads[axis], pads[axis + 4]
@@ -153,8 +156,7 @@ def _repeat(rewriter: Rewriter, node: Node) -> Matrices:
     """Of Expand and Tile: all values one after the other."""
     before, after = rewriter.sized(node.inputs[0]), rewriter.sized(node.outputs[0])
     times = rewriter.graph.array(node.inputs[1]) if node.is_op("Tile") else None
-    if before[0] != after[0] and (times is None or times[0] != 1):
-        raise Stays("it repeats the batch")
+    stay_if(before[0] != after[0] and (times is None or times[0] != 1), "it repeats the batch")
     ends = enumerate(zip(before[1:], after[1:]), 1)
     return {axis: (taken(np.arange(made) % size, size), None) for axis, (size, made) in ends}
 

@@ -23,19 +23,20 @@ channels that go.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+import itertools
 from typing import Optional, Tuple
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import NO_SIZES, Rewriter, Row, Stays
+from qdq_translator.passes.dla.rewriter import NO_SIZES, Rewriter, Row, stay_if
 from qdq_translator.passes.dla.spatial_mean import WINDOW, factors, reduced
 
 RULE = "D15"
 Two = Tuple[int, int]
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class _Pool:
     """Window, strides and padding (begin, end) of the two axes."""
 
@@ -49,7 +50,7 @@ class _Pool:
         kernel = (self.kernel[0] - other.kernel[0] + 1, self.kernel[1] - other.kernel[1] + 1)
         begins = (self.begins[0] - other.begins[0], self.begins[1] - other.begins[1])
         ends = (self.ends[0] - other.ends[0], self.ends[1] - other.ends[1])
-        fits = all(0 <= pad < k for pads in (begins, ends) for pad, k in zip(pads, kernel))
+        fits = all(0 <= pad < k for pad, k in zip(begins + ends, kernel * 2))
         if not fits or max(kernel) == 1 or self.strides != (1, 1) or other.strides != (1, 1):
             return None
         return _Pool(kernel, (1, 1), begins, ends)
@@ -66,14 +67,12 @@ def _read(rewriter: Rewriter, node: Node) -> _Pool:
     image, _ = rewriter.sized(node.inputs[0]), rewriter.sized(node.outputs[0])
     if node.is_op("GlobalMaxPool"):
         return _whole(image[2:])
-    pads = rewriter.pads(node)
-    window = operators.window(node)
-    if pads is None or window is None or len(node.outputs) > 1 or window.dilated:
-        raise Stays("it has an output of indices, is dilated, or its padding is not known")
+    why = "it has an output of indices, is dilated, or its padding is not known"
+    window, pads = rewriter.window(node, why)
+    stay_if(len(node.outputs) > 1 or window.dilated, why)
     (one, two), strides = window.kernel, window.strides
-    padded = [size + pads[axis] + pads[axis + 2] - window.kernel[axis] for axis, size in enumerate(image[2:])]
-    if window.rounds_up and any(rest % stride for rest, stride in zip(padded, strides)):
-        raise Stays("it rounds sizes up")
+    padded = [size + begin + end - k for size, begin, end, k in zip(image[2:], pads, pads[2:], window.kernel)]
+    stay_if(window.rounds_up and any(rest % stride for rest, stride in zip(padded, strides)), "it rounds sizes up")
     return _Pool((one, two), (strides[0], strides[1]), (pads[0], pads[1]), (pads[2], pads[3]))
 
 
@@ -109,17 +108,17 @@ def _reduction(rewriter: Rewriter, node: Node) -> None:
     image, shape = rewriter.sized(node.inputs[0], NO_SIZES), rewriter.types.shape(node.outputs[0]) or ()
     axes, kept = reduced(rewriter, node), operators.keeps_dimensions(node)
     over_channels = axes == {1} and kept
-    if not axes or not (over_channels or axes <= {2, 3}):
-        raise Stays("it reduces other axes than H and W, or than the channels alone with keepdims")
+    other = not axes or not (over_channels or axes <= {2, 3})
+    stay_if(other, "it reduces other axes than H and W, or than the channels alone with keepdims")
     row, order = Row(rewriter, node), [0, 2, 1, 3]
     if node.is_op("ReduceMin"):
         row.scale("negative", image[1], -1.0)
-    window = (image[1], 1) if over_channels else (image[2] if 2 in axes else 1, image[3] if 3 in axes else 1)
     if over_channels:
         row.add("Transpose", "rows", perm=order)
-    _add_pools(row, _whole(window))
-    if over_channels:
+        _add_pools(row, _whole((image[1], 1)))
         row.add("Transpose", "channels", perm=order)
+    else:
+        _add_pools(row, _whole((image[2] if 2 in axes else 1, image[3] if 3 in axes else 1)))
     if node.is_op("ReduceMin"):
         row.scale("positive", 1 if over_channels else image[1], -1.0)
     if not kept:
@@ -133,20 +132,12 @@ def _steps(pool: _Pool) -> list[_Pool]:
     apart = pool.strides == pool.kernel and not any(pool.begins + pool.ends)
     rows, columns = (factors(size) if apart else None for size in pool.kernel)
     if rows is not None and columns is not None:
-        count = max(len(rows), len(columns), 1)
-        windows = zip(rows + (1,) * (count - len(rows)), columns + (1,) * (count - len(columns)))
+        windows = itertools.zip_longest(rows or (1,), columns or (1,), fillvalue=1)
         return [_Pool(window, window, (0, 0), (0, 0)) for window in windows]
     count = max(-(-(k - 1) // (WINDOW - 1)) for k in pool.kernel) or 1
-    axes = [_axis(pool.kernel[i], pool.begins[i], pool.ends[i], count) for i in range(2)]
-    return [
-        _Pool(
-            (high[0], wide[0]),
-            pool.strides if number == count - 1 else (1, 1),
-            (high[1], wide[1]),
-            (high[2], wide[2]),
-        )
-        for number, (high, wide) in enumerate(zip(*axes))
-    ]
+    axes = [_axis(*sizes, count) for sizes in zip(pool.kernel, pool.begins, pool.ends)]
+    steps = [_Pool((k, w), (1, 1), (top, left), (end, right)) for (k, top, end), (w, left, right) in zip(*axes)]
+    return [*steps[:-1], dataclasses.replace(steps[-1], strides=pool.strides)]
 
 
 def _axis(kernel: int, begin: int, end: int, count: int) -> list[tuple[int, int, int]]:

@@ -25,64 +25,208 @@ an epsilon that would be 0 in FP16 where no square overflows; more than 8192 cha
 from __future__ import annotations
 
 import math
+from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.norm_parts import OTHER_AXES, Norm, found_at, of_operator
-from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, NO_ROOT, NO_SQUARES, Rewriter, Row, Stays
+from qdq_translator.passes.dla import lifting
+from qdq_translator.passes.dla.rewriter import (
+    MOST_CHANNELS,
+    NO_ROOT,
+    NO_SQUARES,
+    Rewriter,
+    Row,
+    Stays,
+    known,
+    stay_if,
+)
 from qdq_translator.passes.dla.spatial_mean import reduced
 
 RULE = "D29"
 NO_EPSILON = "it has no epsilon, and the power of 0 is infinite; write it as ReduceL2, Max and Div"
+_OTHER_AXES = "it does not work over channels, over H and W or over groups of channels, of four known dimensions"
+_OTHER_ROOT = "it is not the root in a normalization"
 _LARGEST, _TINIEST = 255.0, 2.0**-24
 """A number whose square FP16 holds, and its smallest one."""
+
+
+class Norm(NamedTuple):
+    """axes: of four. last: the node that makes the result; gone: the others, which are removed with it. centred: by the
+    mean. groups: of channels, 0 for what the axes say. factors: none, or scale and bias, which broadcast to [N, C, H,
+    W]."""
+
+    source: str
+    axes: set[int]
+    epsilon: float
+    last: Node
+    gone: tuple[Node, ...] = ()
+    centred: bool = True
+    groups: int = 0
+    factors: tuple[np.ndarray, ...] = ()
 
 
 def apply(rewriter: Rewriter) -> None:
     rewriter.each("InstanceNormalization", "GroupNormalization", *operators.LAYER_NORMS, "ReduceL2", rewrite=_rewrite)
     for node in rewriter.nodes("Sqrt", "Pow") if rewriter.has_power() else ():
-        norm = found_at(rewriter, node)
-        if norm is not None:
-            rewriter.attempt(_build, node, norm)
+        try:
+            norm = _found_at(rewriter, node)
+        except Stays:
+            continue  # rule D19 says why it stays
+        rewriter.attempt(_build, node, norm)
 
 
 def _rewrite(rewriter: Rewriter, node: Node) -> None:
-    if not rewriter.has_power():
-        raise Stays(NO_ROOT)
+    stay_if(not rewriter.has_power(), NO_ROOT)
     if node.is_op("ReduceL2"):
         _root_of_squares(rewriter, node)
     else:
-        _build(rewriter, node, of_operator(rewriter, node))
+        _build(rewriter, node, _of_operator(rewriter, node))
+
+
+# ---------------- cases 1 to 3: operators
+
+
+def _of_operator(rewriter: Rewriter, node: Node) -> Norm:
+    """Raises Stays."""
+    shape_of, groups = rewriter.types.shape, operators.groups_of_channels(node)
+    in_groups = rewriter.rank(node.inputs[0]) == 3 and node.is_op("InstanceNormalization")
+    between = _with_views(rewriter, node) if in_groups else [node]
+    source, last = between[0].inputs[0], between[-1]
+    image, over_last = rewriter.sized(source, _OTHER_AXES), node.is_op(*operators.LAYER_NORMS)
+    first = operators.from_front(operators.axis(node, rewriter.graph.opset()), 4) if over_last else 2
+    one_shape = shape_of(source) == shape_of(last.outputs[0])
+    stay_if(not one_shape or first < 1 or not lifting.one_output(rewriter, node), _OTHER_AXES)
+    if in_groups:
+        batch, parts, _ = known(shape_of(node.inputs[0]), _OTHER_AXES)
+        groups = parts if isinstance(parts, int) and batch == image[0] else 0
+        stay_if(not groups, _OTHER_AXES)
+    channels = image[3] if first == 3 else image[1]
+    factors = _factors(rewriter, node, (1, channels, 1, 1) if first == 3 or not over_last else (1, *image[1:]))
+    axes, centred = set(range(first, 4)), not node.is_op("RMSNormalization")
+    return Norm(source, axes, operators.epsilon(node), last, tuple(between[:-1]), centred, groups, factors)
+
+
+def _factors(rewriter: Rewriter, node: Node, sizes: Sequence[int]) -> tuple[np.ndarray, ...]:
+    """Scale and bias in these sizes, one value a channel if H and W are 1. Raises Stays."""
+    given = [known(rewriter.graph.array(name), "its scale or bias is computed") for name in node.inputs[1:] if name]
+    if math.prod(sizes) == sizes[1]:  # of a GroupNormalization perhaps one a group
+        given = [np.repeat(v, sizes[1] // max(1, v.size)).reshape(1, -1, 1, 1) for v in given]
+    try:
+        return tuple(np.broadcast_to(values, sizes) for values in given)
+    except ValueError:
+        raise Stays("its scale or bias does not fit its input") from None
+
+
+def _with_views(rewriter: Rewriter, node: Node) -> list[Node]:
+    """The node, and the Reshapes in front of it and behind it up to four dimensions, in order."""
+    graph, found = rewriter.graph, [node]
+    while rewriter.rank(found[0].inputs[0]) != 4:
+        maker = graph.producer.get(found[0].inputs[0])
+        if maker is None or not maker.is_op(*operators.VIEWS) or graph.only_consumer(maker.outputs[0]) is not found[0]:
+            return [node]
+        found.insert(0, maker)
+    while rewriter.rank(found[-1].outputs[0]) != 4:
+        reader = graph.only_consumer(found[-1].outputs[0])
+        if reader is None or not reader.is_op(*operators.VIEWS):
+            return [node]
+        found.append(reader)
+    return found
+
+
+# ---------------- case 4: parts, as exporters write them
+
+
+def _found_at(rewriter: Rewriter, root: Node) -> Norm:
+    """The normalization of which the node is the root, Sqrt or Pow. Raises Stays if there is none, or other layers read
+    its parts."""
+    graph, gone = rewriter.graph, [root]
+    power = graph.scalar(root.input(1)) if root.is_op("Pow") else 0.5
+    last = known(graph.only_consumer(root.outputs[0]), _OTHER_ROOT)
+    inverse = last.is_op("Reciprocal") or (last.is_op("Div") and graph.scalar(last.inputs[0]) == 1)
+    if power == 0.5 and inverse:
+        gone, power, last = [root, last], -0.5, known(graph.only_consumer(last.outputs[0]), _OTHER_ROOT)
+    made = gone[-1].outputs[0]
+    others = [name for name in last.inputs if name != made]
+    stay_if((power, last.op_type) not in ((0.5, "Div"), (-0.5, "Mul")) or len(others) != 1, _OTHER_ROOT)
+    stay_if(last.is_op("Div") and last.inputs[1] != made, _OTHER_ROOT)
+    source = others[0]
+    axes, epsilon, squares = _squares(rewriter, root.inputs[0], source)
+    centre = _centre(rewriter, source, axes)
+    gone += [*squares, *centre]
+    between = [name for node in gone for name in node.outputs]
+    stay_if(not rewriter.is_closed(between, (*gone, last)), _OTHER_ROOT)
+    source = centre[0].inputs[0] if centre else source
+    return _with_factors(rewriter, Norm(source, axes, epsilon, last, tuple(gone), bool(centre)))
+
+
+def _squares(rewriter: Rewriter, name: str, d: str) -> tuple[set[int], float, list[Node]]:
+    """Axes, epsilon and nodes, if the tensor is the mean of the squares of d, plus epsilon. Raises Stays."""
+    graph, epsilon = rewriter.graph, 0.0
+    mean = known(graph.producer.get(name), _OTHER_ROOT)
+    nodes = [mean]
+    if mean.is_op("Add"):
+        numbers = [graph.scalar(given) for given in mean.inputs]
+        epsilon = next((number for number in numbers if number is not None), -1.0)
+        mean = known(graph.producer.get(mean.inputs[int(numbers[0] is not None)]), _OTHER_ROOT)
+        nodes.append(mean)
+    fits = mean.is_op("ReduceMean") and operators.keeps_dimensions(mean) and epsilon >= 0 and rewriter.rank(d) == 4
+    stay_if(not fits, _OTHER_ROOT)
+    square = known(graph.producer.get(mean.inputs[0]), _OTHER_ROOT)
+    power = square.is_op("Pow") and square.inputs[0] == d and graph.scalar(square.inputs[1]) == 2
+    stay_if(not power and not (square.is_op("Mul") and square.inputs == [d, d]), _OTHER_ROOT)
+    return reduced(rewriter, mean), epsilon, [*nodes, square]
+
+
+def _centre(rewriter: Rewriter, name: str, axes: set[int]) -> list[Node]:
+    """The Sub that makes the tensor and the mean that it subtracts; [] for another tensor."""
+    sub = rewriter.graph.producer.get(name)
+    mean = rewriter.graph.producer.get(sub.inputs[1]) if sub is not None and sub.is_op("Sub") else None
+    if sub is None or mean is None or not mean.is_op("ReduceMean") or mean.inputs[0] != sub.inputs[0]:
+        return []
+    return [sub, mean] if operators.keeps_dimensions(mean) and reduced(rewriter, mean) == axes else []
+
+
+def _with_factors(rewriter: Rewriter, norm: Norm) -> Norm:
+    """And the Mul and Add of a constant for each channel behind it."""
+    graph, shape = rewriter.graph, rewriter.types.shape(norm.source) or ()
+    wanted = [shape[axis] if axis == (3 if norm.axes == {3} else 1) else 1 for axis in range(4)]
+    for index, op in enumerate(("Mul", "Add")):
+        reader = graph.only_consumer(norm.last.outputs[0])
+        given = map(graph.array, reader.inputs if reader is not None and reader.is_op(op) else ())
+        values = next((v for v in given if v is not None and [1] * (4 - v.ndim) + list(v.shape) == wanted), None)
+        if reader is not None and values is not None:
+            known = (*norm.factors, np.ones_like(values))[:index]
+            norm = norm._replace(last=reader, gone=(*norm.gone, norm.last), factors=(*known, values))
+    return norm._replace(factors=tuple(values.reshape(1, -1, 1, 1) for values in norm.factors))
+
+
+# ---------------- layers
 
 
 def _build(rewriter: Rewriter, _: Node, norm: Norm) -> None:
-    image, turned, axes, name = rewriter.image(norm.source), norm.axes == {3}, norm.axes, norm.last.name
-    spatial = set() if image is None else {axis for axis in (2, 3) if image[1:][axis - 1] > 1}
+    image, axes, turned = rewriter.sized(norm.source, _OTHER_AXES), norm.axes, norm.axes == {3}
+    spatial = {axis for axis in (2, 3) if image[axis] != 1}
     each = turned or (1 in axes and not axes & spatial)
-    if image is None or not axes or 0 in axes or not (each or spatial <= axes):
-        raise Stays(OTHER_AXES)
     channels = image[3] if turned else image[1]
-    groups, factor = norm.groups or (1 if 1 in axes else channels), _factor(rewriter, norm)
-    if channels % groups:
-        raise Stays(OTHER_AXES)
-    if channels > MOST_CHANNELS:
-        raise Stays(f"it has more than {MOST_CHANNELS} channels")
-    if not factor:
-        raise Stays("its epsilon would be 0 in FP16 where no square overflows")
+    groups = norm.groups or (1 if 1 in axes else channels)
+    stay_if(not axes or 0 in axes or not (each or spatial <= axes) or channels % groups, _OTHER_AXES)
+    stay_if(channels > MOST_CHANNELS, f"it has more than {MOST_CHANNELS} channels")
+    factor = known(_factor(rewriter, norm), "its epsilon would be 0 in FP16 where no square overflows")
     row = Row(rewriter, norm.last).at(norm.source)
     if turned:
         row.add("Transpose", "nchw", perm=[0, 3, 1, 2])
     layers = len(row.nodes)
     scale, shift = (*norm.factors, np.zeros(1))[:2] if norm.factors else (np.ones(1), np.zeros(1))
     copied = np.broadcast_to(scale.reshape(-1), channels)[:, np.newaxis] if each else np.ones((0, 0))
-    _layers(row, norm, 1 if each else groups, factor, copied, channels)
+    _normal(row, norm, 1 if each else groups, factor, copied, channels)
+    factors = (np.ones(1) if each else scale, shift)  # the copies are scaled already
     if scale.shape[2:] not in ((), (1, 1)):
         for op, what, values in zip(("Mul", "Add"), ("scaled", "moved"), norm.factors):
-            row.add(op, what, rewriter.constant(f"{name}.{what}", values))
-    elif np.any(shift) or not (each or np.all(scale == 1)):
-        row.scale("scaled", channels, 1.0 if each else scale.reshape(-1), shift.reshape(-1))
+            row.add(op, what, rewriter.constant(f"{norm.last.name}.{what}", values))
+    elif np.any(shift) or np.any(factors[0] != 1):
+        row.scale("scaled", channels, *(values.reshape(-1) for values in factors))
     rewriter.network.withhold(*(layer.outputs[0] for layer in row.nodes[layers:-1]), why=NO_SQUARES)
     if turned:
         row.add("Transpose", "nhwc", perm=[0, 2, 3, 1])
@@ -91,23 +235,25 @@ def _build(rewriter: Rewriter, _: Node, norm: Norm) -> None:
         rewriter.graph.remove(node)
 
 
-def _factor(rewriter: Rewriter, norm: Norm) -> float:
-    """Power of two for x; 0 if none fits."""
+def _factor(rewriter: Rewriter, norm: Norm) -> Optional[float]:
+    """Power of two for x; None if none fits."""
     if not 0 <= norm.epsilon < math.inf:
-        return 0.0
+        return None
     scale, maker = rewriter.scales.value(norm.source), rewriter.graph.producer.get(norm.source)
     while scale is None and maker is not None and maker.is_op("Transpose", *operators.VIEWS):
         scale, maker = rewriter.scales.value(maker.inputs[0]), rewriter.graph.producer.get(maker.inputs[0])
     least = max(-4, math.ceil(math.log2(_TINIEST / norm.epsilon) / 2)) if norm.epsilon else -4
-    if scale is None:
-        return 2.0**least if least <= 0 else 0.0
-    most = math.floor(math.log2(_LARGEST / (254 if norm.centred else 127) / scale))
+    # if the range is not known, the least one, which must not make x larger
+    most = 0 if scale is None else math.floor(math.log2(_LARGEST / (254 if norm.centred else 127) / scale))
     if least > most:
-        return 0.0
+        return None
+    if scale is None:
+        return 2.0**least
+    # 1 where it fits and no square is lost below it; else as large as the squares allow, up to 2 ** 7
     return 2.0 ** (0 if least <= 0 <= most <= 11 else min(most, max(least, 7)))
 
 
-def _layers(row: Row, norm: Norm, groups: int, factor: float, copied: np.ndarray, channels: int) -> None:
+def _normal(row: Row, norm: Norm, groups: int, factor: float, copied: np.ndarray, channels: int) -> None:
     """copied: weights [C, 1] of the Conv that copies one channel to all; empty for means over H and W."""
     dtype, share = row.rewriter.dtype(norm.source), channels // groups
 
@@ -140,17 +286,17 @@ def _layers(row: Row, norm: Norm, groups: int, factor: float, copied: np.ndarray
 
 def _root_of_squares(rewriter: Rewriter, node: Node) -> None:
     """Case 5."""
-    image, axes = rewriter.image(node.inputs[0]), reduced(rewriter, node)
-    if image is None or not operators.keeps_dimensions(node) or axes not in ({1}, {2}, {3}, {2, 3}):
-        raise Stays(OTHER_AXES)
-    row, factor = Row(rewriter, node), _factor(rewriter, Norm(node.inputs[0], axes, 1.0, node, centred=False))
+    image, axes = rewriter.sized(node.inputs[0], _OTHER_AXES), reduced(rewriter, node)
+    stay_if(not operators.keeps_dimensions(node) or axes not in ({1}, {2}, {3}, {2, 3}), _OTHER_AXES)
+    factor = _factor(rewriter, Norm(node.inputs[0], axes, 1.0, node, centred=False))
+    factor, row = known(factor, "its squares would overflow in FP16"), Row(rewriter, node)
     if factor != 1:
         row.scale("small", image[1], factor)
     row.add("Mul", "square", row.current)
     row.add("ReduceMean", "mean", *node.inputs[1:])
     row.nodes[-1].attributes = dict(node.attributes)
     row.power(0.5)
-    count = math.prod(image[1:][axis - 1] for axis in axes)
+    count = math.prod(int(image[axis] or 1) for axis in axes)
     row.scale("root", 1 if axes == {1} else image[1], math.sqrt(count) / factor)
     rewriter.network.withhold(*(layer.outputs[0] for layer in row.nodes[:-1]), why=NO_SQUARES)
     row.put(RULE)

@@ -23,36 +23,35 @@ scale of the model's own, of which the DLA compares none (limit E3); branches th
 
 from __future__ import annotations
 
+import math
+from typing import Callable, Dict, NamedTuple, Sequence, Tuple
+
 import numpy as np
 
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla import masks
-from qdq_translator.passes.dla.rewriter import NO_ROOT, Rewriter, Row, Stays
+from qdq_translator.passes.dla.rewriter import NO_ROOT, Rewriter, Row, Stays, known, stay_if
 
 RULE = "D19"
-OPERATORS = ("Pow", "Reciprocal", "Sqrt", "Where", "ThresholdedRelu", "Sign", "Shrink")
 
 
 def rewrite(rewriter: Rewriter, node: Node) -> None:
     rank = rewriter.types.rank(node.outputs[0])
-    if rank is None or rank > 4:
-        raise Stays("it has more than four dimensions")
-    if node.is_op("Where"):
-        _where(rewriter, node)
-    elif node.is_op("Sqrt"):
-        _root(rewriter, node, rank)
-    elif node.is_op("ThresholdedRelu", "Sign", "Shrink"):
-        masks.steps(rewriter, RULE, node)
-    else:
-        _power(rewriter, node)
+    stay_if(rank is None or rank > 4, "it has more than four dimensions")
+    _CASES[node.op_type](rewriter, node)
 
 
-def _root(rewriter: Rewriter, node: Node, rank: int) -> None:
+def _with_number(rewriter: Rewriter, node: Node, op: str, what: str, number: float) -> Node:
+    """The operator of the node's input and a number of its rank."""
+    source = node.inputs[0]
+    values = np.full((1,) * (rewriter.rank(source) or 0), number, rewriter.dtype(source))
+    operands = [source, rewriter.constant(f"{node.name}.{what}", values)]
+    return Node(op, operands[::-1] if op == "Div" else operands, node.outputs, node.name)
+
+
+def _root(rewriter: Rewriter, node: Node) -> None:
     """Case 5."""
-    if not rewriter.has_power():
-        raise Stays(NO_ROOT)
-    half = rewriter.constant(f"{node.name}.half", np.full((1,) * rank, 0.5, rewriter.dtype(node.inputs[0])))
-    rewriter.replace(RULE, node, [Node("Pow", [node.inputs[0], half], node.outputs, node.name)])
+    stay_if(not rewriter.has_power(), NO_ROOT)
+    rewriter.replace(RULE, node, [_with_number(rewriter, node, "Pow", "half", 0.5)])
 
 
 def _power(rewriter: Rewriter, node: Node) -> None:
@@ -62,16 +61,12 @@ def _power(rewriter: Rewriter, node: Node) -> None:
     same_shape = rewriter.types.shape(source) == rewriter.types.shape(target)
     if exponent is None or not same_shape or rewriter.graph.is_constant(source):
         raise Stays("its exponent is not one constant number")
-    row, own = Row(rewriter, node), rewriter.scales.value(source)
     if exponent == -1:
         rewriter.need_quotient()
-        one = rewriter.constant(
-            f"{node.name}.one", np.ones((1,) * (rewriter.rank(source) or 0), rewriter.dtype(source))
-        )
-        rewriter.replace(RULE, node, [Node("Div", [one, source], [target], node.name)])
+        rewriter.replace(RULE, node, [_with_number(rewriter, node, "Div", "one", 1.0)])
         return
-    if exponent not in (2, 3, 4):
-        raise Stays(f"the DLA has no power of {exponent:g}")
+    stay_if(exponent not in (2, 3, 4), f"the DLA has no power of {exponent:g}")
+    row, own = Row(rewriter, node), rewriter.scales.value(source)
     square = row.add("Mul", "square", source)
     if exponent > 2:
         row.add("Mul", "product", source if exponent == 3 else square)
@@ -83,29 +78,138 @@ def _power(rewriter: Rewriter, node: Node) -> None:
 
 def _where(rewriter: Rewriter, node: Node) -> None:
     """Cases 3 and 4."""
-    graph, target, dtype = rewriter.graph, node.outputs[0], rewriter.dtype(node.outputs[0])
-    condition, shape = graph.array(node.inputs[0]), rewriter.types.shape(target)
+    graph, target = rewriter.graph, node.outputs[0]
+    condition = graph.array(node.inputs[0])
     if condition is None or condition.dtype != np.bool_:
-        masks.compared(rewriter, RULE, node)
+        _compared(rewriter, node)
         return
-    branches = [rewriter.graph.array(name) for name in node.inputs[1:]]
-    own = [None if branch is not None else rewriter.types.shape(n) for n, branch in zip(node.inputs[1:], branches)]
-    if any(values is None and size != shape for values, size in zip(branches, own)):
-        raise Stays("one of its branches is broadcast")
-    if any(values is not None and not np.isfinite(values).all() for values in branches):
-        raise Stays("its constant is not finite")
-    constants = [values.shape for values in branches if values is not None]
+    shape, dtype = rewriter.types.shape(target) or (), rewriter.dtype(target)
+    branches = {name: graph.array(name) for name in node.inputs[1:]}
+    for name, values in branches.items():
+        stay_if(values is None and rewriter.types.shape(name) != shape, "one of its branches is broadcast")
+        stay_if(values is not None and not np.isfinite(values).all(), "its constant is not finite")
+    constants = [values.shape for values in branches.values() if values is not None]
     rewriter.afford(node.name, *np.broadcast_shapes(condition.shape, *constants))
-    row, rank = Row(rewriter, node), len(shape or ())
-    summands = []
-    for name, values, taken, what in zip(node.inputs[1:], branches, (condition, ~condition), ("taken", "else")):
-        constant = np.where(taken, 1 if values is None else values, 0).astype(dtype)
-        summands.append(rewriter.constant(f"{node.name}.{what}", masks.ranked(constant, rank)))
-        if values is None:
-            row.current = name
-            summands[-1] = row.add("Mul", what, summands[-1])
-    row.current = summands[0]
-    row.add("Add", "sum", summands[1])
+    row, summands = Row(rewriter, node), []
+    for name, taken, what in zip(node.inputs[1:], (condition, ~condition), ("taken", "else")):
+        values = branches[name]
+        mask = np.where(taken, 1 if values is None else values, 0).astype(dtype)
+        constant = rewriter.constant(f"{node.name}.{what}", _ranked(mask, len(shape)))
+        summands.append(constant if values is not None else row.at(name).add("Mul", what, constant))
+    row.at(summands[0]).add("Add", "sum", summands[1])
     row.put(RULE)
     for layer in row.nodes[:-1]:
-        rewriter.derive(RULE, layer.outputs[0], layer.inputs[0], layer, needs=[target], note="scale of what it masks")
+        row.derive([layer], layer.inputs[0], note="scale of what it masks")
+
+
+# ---------------- masks that comparisons compute
+
+_OPPOSITE = {"Greater": "", "Less": "", "Equal": "", "GreaterOrEqual": "Less", "LessOrEqual": "Greater"}
+"""Comparison -> the one that the DLA has for its opposite; '' for those that it has."""
+
+
+class _Part(NamedTuple):
+    """What is added where x compares like that with y, or (not `taken`) where it does not: a tensor or a number."""
+
+    op: str
+    y: str
+    taken: bool
+    tensor: str
+    number: float
+
+
+def _compared(rewriter: Rewriter, node: Node) -> None:
+    """Case 6: a computed condition."""
+    graph, shape, why = rewriter.graph, rewriter.types.shape(node.outputs[0]), "its condition is computed"
+    maker = known(graph.producer.get(node.inputs[0]), why)
+    inverse = maker.is_op("Not")
+    if inverse:
+        maker = known(graph.producer.get(maker.inputs[0]), why)
+    stay_if(maker.op_type not in _OPPOSITE, why)
+    op = _OPPOSITE[maker.op_type] or maker.op_type
+    inverse ^= op != maker.op_type
+    x, y = maker.inputs
+    if graph.is_constant(x):
+        x, y, op = y, x, {"Greater": "Less", "Less": "Greater"}.get(op, op)
+    parts = []
+    for name, taken in zip(node.inputs[1:], (not inverse, inverse)):
+        number = graph.scalar(name)
+        given = math.isfinite(number) if number is not None else rewriter.types.shape(name) == shape
+        stay_if(not given, "one of its branches is broadcast, or no finite number")
+        parts.append(_Part(op, y, taken, name if number is None else "", number or 0.0))
+    _masked(rewriter, node, x, parts)
+
+
+def _steps(rewriter: Rewriter, node: Node) -> None:
+    """Case 7."""
+    x, dtype, rank = node.inputs[0], rewriter.dtype(node.inputs[0]), rewriter.rank(node.inputs[0]) or 0
+    limit, bias = {"ThresholdedRelu": (float(node.get("alpha", 1.0)), 0.0), "Sign": (0.0, 0.0)}.get(
+        node.op_type, (float(node.get("lambd", 0.5)), float(node.get("bias", 0.0)))
+    )
+    high, low = (
+        rewriter.constant(f"{node.name}.{what}", np.full((1,) * rank, value, dtype))
+        for what, value in (("above", limit), ("below", -limit))
+    )
+    shift = -1.0 if node.is_op("Sign") else bias
+    kept = [_Part("Greater", high, True, x, 0.0), _Part("Less", low, True, x, 0.0)]
+    shifts = [_Part("Greater", high, True, "", -shift), _Part("Less", low, True, "", shift)]
+    _masked(rewriter, node, x, {"ThresholdedRelu": kept[:1], "Sign": shifts}.get(node.op_type, kept + shifts))
+
+
+def _masked(rewriter: Rewriter, node: Node, x: str, parts: Sequence[_Part]) -> None:
+    target, channels, shapes = node.outputs[0], rewriter.channels(x), rewriter.types.shape
+    why = "the DLA compares tensors of one shape in INT8 only, from TensorRT 8.6.12 on"
+    for part in parts:
+        # limit E4 is about the Cast behind a comparison, which the masks have
+        asked = rewriter.rejected_by(Node(part.op, [x, part.y], [target])) - {"E4"}
+        stay_if(asked or not (rewriter.graph.is_constant(part.y) or shapes(part.y) == shapes(x)), why)
+    parts = [part for part in parts if part.tensor or part.number]
+    if channels is None or shapes(x) != shapes(target) or not parts:
+        raise Stays(why)
+    row = Row(rewriter, node)
+    masks: Dict[Tuple[str, str], str] = {}
+    ranges: Dict[str, float] = {}
+    summands = []
+    for number, part in enumerate(parts):
+        key = part.op, part.y
+        if key not in masks:
+            masks[key] = _mask(row, x, part, number)
+            ranges[masks[key]] = 1
+        row.current, size = masks[key], 1.0 if part.tensor else part.number
+        if not part.taken or size != 1:
+            row.scale(f"gate{number}", channels, size if part.taken else -size, 0.0 if part.taken else size)
+            ranges[row.current] = abs(size)
+        if part.tensor:
+            gate = row.current
+            row.at(part.tensor).add("Mul", f"part{number}", gate)
+        summands.append(row.current)
+    while len(summands) > 1:
+        summands = [*summands[2:], row.at(summands[0]).add("Add", "sum", summands[1])]
+    row.put(RULE)
+    for layer in row.nodes[:-1]:
+        if layer.outputs[0] in ranges:
+            row.derive([layer], x, 0.0, ranges[layer.outputs[0]] / 127, note="its bound")
+        elif layer.is_op("Mul", "Add"):
+            row.derive([layer], layer.inputs[0], note="scale of what it masks")
+
+
+def _mask(row: Row, x: str, part: _Part, number: int) -> str:
+    """1 where x compares like that, else 0."""
+    values, rewriter = row.rewriter.graph.array(part.y), row.rewriter
+    y = part.y if values is None else rewriter.constant(f"{part.y}_full", _ranked(values, 4))
+    row.at(x).add(part.op, f"compared{number}", y)
+    return row.add("Cast", f"mask{number}", to=int(rewriter.types.elem_type(x) or 1))
+
+
+def _ranked(values: np.ndarray, rank: int) -> np.ndarray:
+    """With axes of size 1 in front."""
+    return values.reshape((1,) * (rank - values.ndim) + values.shape)
+
+
+_CASES: Dict[str, Callable[[Rewriter, Node], None]] = {
+    **dict.fromkeys(("Pow", "Reciprocal"), _power),
+    "Sqrt": _root,
+    "Where": _where,
+    **dict.fromkeys(("ThresholdedRelu", "Sign", "Shrink"), _steps),
+}
+OPERATORS = tuple(_CASES)

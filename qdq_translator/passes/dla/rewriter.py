@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, TypeVar
 
 import numpy as np
 
@@ -29,14 +29,29 @@ LARGEST_PADDING = 31
 LARGEST_BLOCK = {"Conv": 8, "ConvTranspose": 22}
 """Of square kernels that are their own strides (limits C6 and T3)."""
 _DIV_SINCE = (8, 6, 12)
+Found = TypeVar("Found")
 NO_KERNEL = "its weight is not constant, it is not two-dimensional, or its padding is not known"
 NO_ROOT = "the DLA has no root (limit O3; --assume pow)"
 NO_SQUARES = "a square in INT8 would lose small values"
+NO_SIZE = "its sizes are not known"
 NO_SIZES = "its input does not have four dimensions with known channels, H and W"
 NO_IMAGE = "its input does not have four dimensions with a known number of channels"
 
 
 Stays = editor.Stays
+
+
+def stay_if(found: object, why: str) -> None:
+    """Raises Stays if the condition holds."""
+    if found:
+        raise Stays(why)
+
+
+def known(value: Optional[Found], why: str) -> Found:
+    """The value. Raises Stays if there is none."""
+    if value is None:
+        raise Stays(why)
+    return value
 
 
 class Rewriter(editor.Editor):
@@ -82,27 +97,34 @@ class Rewriter(editor.Editor):
         except Unknown:
             return None
 
-    def sized(self, tensor: str, why: str = "its sizes are not known") -> editor.Image:
+    def sized(self, tensor: str, why: str = NO_SIZE) -> editor.Image:
         """(N, C, H, W) as of `image`. Raises Stays."""
-        image = self.image(tensor)
-        if image is None:
-            raise Stays(why)
-        return image
+        return known(self.image(tensor), why)
 
     def width(self, tensor: str) -> int:
         """C as of `channels`. Raises Stays."""
-        channels = self.channels(tensor)
-        if channels is None:
-            raise Stays(NO_IMAGE)
-        return channels
+        return known(self.channels(tensor), NO_IMAGE)
+
+    def window(self, node: Node, why: str = NO_SIZE) -> tuple[operators.Window, list[int]]:
+        """Window and ONNX pads of a Conv or pooling. Raises Stays if one of them is not known."""
+        weight = self.graph.initializers.get(node.input(1))
+        return known(operators.window(node, None if weight is None else weight.dims), why), known(self.pads(node), why)
 
     def kernel(self, node: Node) -> tuple[Initializer, operators.Window, list[int]]:
         """Constant weight, window and ONNX pads of a two-dimensional Conv. Raises Stays if one of them is not known."""
-        weight, pads = self.graph.initializers.get(node.input(1)), self.pads(node)
-        window = operators.window(node, None if weight is None else weight.dims)
-        if weight is None or window is None or pads is None or len(weight.dims) != 4 or len(pads) != 4:
+        weight = self.graph.initializers.get(node.input(1))
+        window, pads = self.window(node, NO_KERNEL)
+        if weight is None or len(weight.dims) != 4 or len(pads) != 4:
             raise Stays(NO_KERNEL)
         return weight, window, pads
+
+    def is_closed(self, tensors: Iterable[str], readers: Iterable[Node]) -> bool:
+        """No other node reads the tensors, and none of them is a graph output."""
+        inside, graph = {id(node) for node in readers}, self.graph
+        return all(
+            name not in graph.outputs and all(id(reader) in inside for reader in graph.consumers(name))
+            for name in tensors
+        )
 
     def _layer(self, node: Node) -> Layer:
         context = Context(self.graph, self.types, self.scales, self.settings.policy)
@@ -111,8 +133,8 @@ class Rewriter(editor.Editor):
 
     def need_quotient(self) -> None:
         """Raises Stays if the DLA has no Div (limit O5)."""
-        if self.settings.hardware.tensorrt < _DIV_SINCE:
-            raise Stays("it needs a quotient, which the DLA supports from TensorRT 8.6.12")
+        since = "it needs a quotient, which the DLA supports from TensorRT 8.6.12"
+        stay_if(self.settings.hardware.tensorrt < _DIV_SINCE, since)
 
     def has_power(self) -> bool:
         """Whether Pow with a constant exponent is assumed to run on the DLA (limit O3)."""
@@ -135,6 +157,11 @@ class Rewriter(editor.Editor):
             self.leave(node, str(why))
             return False
         return True
+
+    def insert(self, nodes: Iterable[Node], anchor: Optional[Node]) -> None:
+        """Place `nodes`, in their order, after the anchor, or first of all."""
+        for node in nodes:
+            anchor = self.graph.insert_after(node, anchor)
 
     def leave(self, node: Node, why: str) -> None:
         """Notes why a rejected node was not rewritten."""

@@ -25,7 +25,7 @@ import numpy as np
 
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.cleanup import remove_unused_initializers
-from qdq_translator.passes.dla.rewriter import NO_IMAGE, Rewriter, Row, Stays
+from qdq_translator.passes.dla.rewriter import NO_IMAGE, Rewriter, Row, known, stay_if
 from qdq_translator.passes.no_ops import NO_OPS, changes_nothing, kept_input
 
 RULE = "D9"
@@ -47,8 +47,7 @@ def _scale(rewriter: Rewriter, node: Node, nothing: bool) -> None:
     """Cases 1 to 3."""
     source, target = node.inputs[0], node.outputs[0]
     channels, dtype = rewriter.width(source), rewriter.dtype(source)
-    if rewriter.types.shape(source) != rewriter.types.shape(target):
-        raise Stays(NO_IMAGE)
+    stay_if(rewriter.types.shape(source) != rewriter.types.shape(target), NO_IMAGE)
     if nothing:
         source, factor = node.inputs[kept_input(rewriter.graph, node)], np.array(1.0)
     else:
@@ -100,9 +99,9 @@ def _mean(rewriter: Rewriter, node: Node) -> None:
 
 
 def _reciprocal(rewriter: Rewriter, node: Node, channels: int) -> np.ndarray:
-    values = rewriter.graph.array(node.inputs[1]) if not rewriter.graph.is_constant(node.inputs[0]) else None
-    single = values is not None and values.size == 1
-    per_channel = values is not None and values.shape in ((channels, 1, 1), (1, channels, 1, 1))
-    if values is None or not np.all(values) or not (single or per_channel):
-        raise Stays("it does not divide by one constant, or one a channel")
+    why = "it does not divide by one constant, or one a channel"
+    stay_if(rewriter.graph.is_constant(node.inputs[0]), why)
+    values = known(rewriter.graph.array(node.inputs[1]), why)
+    single = values.size == 1
+    stay_if(not np.all(values) or not (single or values.shape in ((channels, 1, 1), (1, channels, 1, 1))), why)
     return np.asarray(1.0 / values.reshape(() if single else -1).astype(np.float64))

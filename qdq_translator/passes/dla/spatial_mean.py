@@ -39,7 +39,8 @@ from qdq_translator.passes.dla.rewriter import (
     NO_SIZES,
     Rewriter,
     Row,
-    Stays,
+    known,
+    stay_if,
 )
 from qdq_translator.passes.editor import Image
 from qdq_translator.targets.cost.model import Surface, Work
@@ -95,80 +96,84 @@ def apply(rewriter: Rewriter) -> None:
 
 def _rewrite(rewriter: Rewriter, node: Node) -> None:
     image = rewriter.sized(node.inputs[0], NO_SIZES)
-    if image[1] > MOST_CHANNELS:
-        raise Stays(f"it has more than {MOST_CHANNELS} channels")
+    stay_if(image[1] > MOST_CHANNELS, f"it has more than {MOST_CHANNELS} channels")
     axes = {2, 3} if node.is_op("GlobalAveragePool") else reduced(rewriter, node)
     if node.is_op("AveragePool"):
         _window(rewriter, node, image)
     elif axes == {1} and operators.keeps_dimensions(node):
         _over_channels(rewriter, node, image[1])
-    elif not axes or not axes <= {2, 3}:
-        raise Stays("it does not reduce H and W only")
     else:
+        stay_if(not axes or not axes <= {2, 3}, "it does not reduce H and W only")
         sizes = [image[axis] if axis in axes else 1 for axis in (2, 3)]
         _in_a_row(rewriter, node, [steps(size) for size in sizes], image[1], math.prod(sizes))
 
 
 def _window(rewriter: Rewriter, node: Node, image: Image) -> None:
     """Cases 5 and 6."""
-    window, pads = operators.window(node), rewriter.pads(node)
-    if window is None or pads is None:
-        raise Stays("its sizes are not known")
-    kernel, strides = window.kernel, window.strides
-    padded, inside = any(pads), [size % k == 0 for size, k in zip(image[2:], kernel)] == [True, True]
-    if window.dilated:
-        raise Stays("its windows are dilated")
-    if padded and not operators.counts_padding(node):
-        raise Stays("its padding does not count in its averages")
-    if window.rounds_up and not (inside and kernel == strides and not padded):
-        raise Stays("it rounds sizes up")
+    window, pads = rewriter.window(node)
+    kernel, strides, padded = window.kernel, window.strides, any(pads)
+    apart = kernel == strides and not padded
+    stay_if(window.dilated, "its windows are dilated")
+    stay_if(padded and not operators.counts_padding(node), "its padding does not count in its averages")
+    rest = any(size % k for size, k in zip(image[2:], kernel))
+    stay_if(window.rounds_up and (rest or not apart), "it rounds sizes up")
     if not padded and tuple(kernel) == image[2:]:
         _in_a_row(rewriter, node, [steps(size) for size in kernel], image[1], math.prod(kernel))
-        return
-    if max(kernel) <= LARGEST_KERNEL and max(strides) <= LARGEST_BLOCK["Conv"]:
+    elif max(kernel) <= LARGEST_KERNEL and max(strides) <= LARGEST_BLOCK["Conv"]:
         row = Row(rewriter, node)
         _conv(row, "mean", kernel, 1 / math.prod(kernel), image[1], pads=pads, strides=strides)
         row.put(RULE)
-        return
-    parts = [factors(size) for size in kernel]
-    if padded or kernel != strides or parts[0] is None or parts[1] is None:
-        raise Stays("it has windows or strides that no Conv of the DLA has")
-    windows = [[(k, 0) for k in own or (1,)] for own in parts if own is not None]
-    _in_a_row(rewriter, node, windows, image[1], math.prod(kernel))
+    else:
+        why = "it has windows or strides that no Conv of the DLA has"
+        stay_if(not apart, why)
+        windows = [[(k, 0) for k in known(factors(size), why) or (1,)] for size in kernel]
+        _in_a_row(rewriter, node, windows, image[1], math.prod(kernel))
 
 
 def _in_a_row(rewriter: Rewriter, node: Node, axes: Sequence[Sequence[_Step]], channels: int, values: int) -> None:
     """Cases 1 to 4: build a mean, or a sum, of `values` elements."""
     source, target = node.inputs[0], node.outputs[0]
-    shape, total = rewriter.types.shape(target), node.is_op("ReduceSum")
-    flat = bool(node.is_op("ReduceMean", "ReduceSum") and not operators.keeps_dimensions(node))
-    sizes = [0, *(d for d in (shape or ())[1:] if isinstance(d, int))]
-    if flat and (shape is None or len(sizes) != len(shape)):
-        raise Stays("the shape of its output is not known")
-    own = [rewriter.scales.value(name) for name in (source, target)]
-    one_range = own[0] == own[1] if own[1] is not None else target in rewriter.graph.outputs
-    row, length, count = Row(rewriter, node), max(map(len, axes)), 1
+    flat = node.is_op("ReduceMean", "ReduceSum") and not operators.keeps_dimensions(node)
+    shape = rewriter.types.shape(target) or ()
+    sizes = [0, *(size for size in shape[1:] if isinstance(size, int))]
+    stay_if(flat and len(sizes) != len(shape), "the shape of its output is not known")
+    row = Row(rewriter, node)
+    _averages(row, axes, channels, values)
+    if flat:
+        row.reshape("flat", sizes)
+    row.put(RULE)
+    if "infer_average_pool_scales" in rewriter.settings.policy.on and not node.is_op("ReduceSum"):  # rule S6
+        averages, needs = row.nodes, []
+    else:
+        averages, needs = row.nodes[: -2 if flat else -1], [target]
+    for layer in averages:
+        rewriter.derive(RULE, layer.outputs[0], source, layer, needs=needs, note="the range of what is averaged")
+    if flat:
+        layer = row.nodes[-2]
+        rewriter.derive(RULE, layer.outputs[0], target, layer, note="the same values as its Reshape's output")
+
+
+def _averages(row: Row, axes: Sequence[Sequence[_Step]], channels: int, values: int) -> None:
+    """The layers of a mean, or a sum; shorter axes join in the last ones."""
+    total, length, count = row.node.is_op("ReduceSum"), max(map(len, axes)), 1
     for number, pair in enumerate(zip(*([(1, 0)] * (length - len(one)) + list(one) for one in axes))):
-        kernel, pads = [window for window, _ in pair], [pad for _, pad in pair]
-        last, area = number == length - 1, math.prod(kernel)
-        exact = not any(pads) and not (last and (total or count * area != values or not one_range))
+        (kernel, pads), last = map(list, zip(*pair)), number == length - 1
+        area = math.prod(kernel)
+        exact = not any(pads) and not (last and (total or count * area != values or not _has_one_range(row)))
         if exact and max(kernel) <= WINDOW:
             row.add("AveragePool", f"mean{number}", kernel_shape=kernel, strides=kernel)
         else:
             weight = 1 / area if not last else count if total else count / values
             more = {"strides": kernel} if max(kernel) <= WINDOW else {}
-            _conv(row, f"mean{number}", kernel, weight, channels, pads=[*pads, *pads], **more)
+            _conv(row, f"mean{number}", kernel, weight, channels, pads=pads * 2, **more)
         count *= area
-    if flat:
-        row.reshape("flat", sizes)
-    row.put(RULE)
-    handed_on = "infer_average_pool_scales" in rewriter.settings.policy.on and not total  # rule S6
-    for layer in row.nodes if handed_on else row.nodes[: -2 if flat else -1]:
-        needs = [] if handed_on else [target]
-        rewriter.derive(RULE, layer.outputs[0], source, layer, needs=needs, note="the range of what is averaged")
-    if flat:
-        layer = row.nodes[-2]
-        rewriter.derive(RULE, layer.outputs[0], target, layer, note="the same values as its Reshape's output")
+
+
+def _has_one_range(row: Row) -> bool:
+    """Case 2: the one range that the DLA requires of a pooling costs nothing."""
+    source, target = row.node.inputs[0], row.node.outputs[0]
+    own = row.rewriter.scales.value(target)
+    return target in row.rewriter.graph.outputs if own is None else own == row.rewriter.scales.value(source)
 
 
 def _conv(row: Row, what: str, kernel: Sequence[int], weight: float, channels: int, **more: Any) -> None:
