@@ -41,8 +41,10 @@ def text(node: ast.expr) -> str:
 
 def sentences() -> Iterator[str]:
     for path in sorted(PACKAGE.rglob("*.py")):
-        found = []
+        found, rewrites = [], path.parent.name == "dla" and path.parent.parent.name == "passes"
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if rewrites and isinstance(node, ast.Assign) and text(node.targets[0]) == "{why}":
+                found.append((node.lineno, f"left: {text(node.value)}"))  # said in several places
             if not isinstance(node, ast.Call):
                 continue
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

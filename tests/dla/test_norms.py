@@ -319,6 +319,16 @@ def test_not(body: str, why: str, given: str, options: dict[str, Any]) -> None:
     assert any(why in row.why for row in found.rewritten.rewrites.left(found.rewritten.dla))
 
 
+@covers("case 5 of values above 4080, whose squares overflow after a division by 16")
+@pytest.mark.parametrize(("scale", "stays"), [(32, False), (33, True)])
+def test_not_a_root_of_squares_that_overflow(scale: float, stays: bool) -> None:
+    found = both(norm("t = ReduceL2 <axes = [2, 3]> (q)", s=np.float32(scale)), **POW)
+    assert ("D29" not in found.rules) == stays
+    assert [row.why for row in found.rewritten.rewrites.left(found.rewritten.dla)] == (
+        ["its squares would overflow in FP16"] if stays else []
+    )
+
+
 @covers("parts that other layers read")
 @pytest.mark.parametrize("read", ["d", "p", "v", "r"])
 def test_not_parts_that_others_read(read: str) -> None:

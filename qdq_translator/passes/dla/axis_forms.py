@@ -12,7 +12,7 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, Rewriter, Row, Stays
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, Rewriter, Row, stay_if
 from qdq_translator.passes.dla.spatial_mean import WINDOW, factors
 from qdq_translator.passes.editor import Image
 from qdq_translator.targets.cost.model import Surface, Work
@@ -111,37 +111,39 @@ def selection(start: np.ndarray, moved: np.ndarray) -> Optional[Matrices]:
 
 def _resizes(rewriter: Rewriter, matrices: Matrices, sizes: Sequence[int]) -> list[Step]:
     """[] if no Resize that the DLA supports does the same."""
-    shapes = [matrices[axis][0].shape if axis in matrices else (1, 1) for axis in (2, 3)]
-    by = [made // size for made, size in shapes]
     if rewriter.graph.opset() < 11 or any(bias is not None for _, bias in matrices.values()):
         return []
     grown = [matrices[axis][0] if axis in matrices else np.ones((1, 1)) for axis in (2, 3)]
+    by = [len(matrix) // matrix.shape[1] for matrix in grown]
+    mode = next((mode for mode in _MODES if all(map(_is_resize, (mode, mode), grown, by))), None)
+    if mode is None:
+        return []
+    if mode == "linear" and max(by) > _LARGEST[mode]:
+        return _poolings(rewriter, by, sizes) if max(by) <= WINDOW else []
+    return _resizes_in_a_row(rewriter, mode, by, sizes)
 
-    def equal(mode: str) -> bool:
-        """It is this Resize by whole numbers."""
-        return all(
-            size * factor == made and np.allclose(matrix, _resize_matrix(mode, size, factor), atol=1e-6)
-            for matrix, (made, size), factor in zip(grown, shapes, by)
-        )
 
-    mode = next((mode for mode in _MODES if equal(mode)), "")
-    if mode == "linear" and _LARGEST[mode] < max(by) <= WINDOW:
-        return _poolings(rewriter, by, sizes)
-    parts = [factors(factor, _LARGEST.get(mode, 1)) for factor in by]
-    if not mode or None in parts or (mode == "linear" and max(by) > _LARGEST[mode]):
+def _resizes_in_a_row(rewriter: Rewriter, mode: str, by: Sequence[int], sizes: Sequence[int]) -> list[Step]:
+    """[] if a prime factor is larger than those of the DLA."""
+    rows, columns = (factors(factor, _LARGEST[mode]) for factor in by)
+    if rows is None or columns is None:
         return []
     steps: list[Step] = []
-    for number, pair in enumerate(itertools.zip_longest(parts[0] or (1,), parts[1] or (1,), fillvalue=1)):
+    for number, pair in enumerate(itertools.zip_longest(rows or (1,), columns or (1,), fillvalue=1)):
         steps.append(_resize(rewriter, f"{mode}{number}", mode, pair, steps[-1].sizes if steps else sizes))
     return steps
 
 
-def _resize_matrix(mode: str, size: int, factor: int) -> np.ndarray:
+def _is_resize(mode: str, matrix: np.ndarray, factor: int) -> bool:
+    """It is the Resize of an axis by this whole number."""
+    made, size = matrix.shape
+    if size * factor != made:
+        return False
     if mode == "nearest":
-        return taken(np.arange(size * factor) // factor, size)
-    at = places(size, size * factor, factor, "half_pixel")
-    assert at is not None
-    return linear(at, size)
+        expected = taken(np.arange(made) // factor, size)
+    else:
+        expected = _linear(_places(size, made, factor, "half_pixel"), size)
+    return np.allclose(matrix, expected, atol=1e-6)
 
 
 def _resize(rewriter: Rewriter, what: str, mode: str, by: Sequence[int], sizes: Sequence[int]) -> Step:
@@ -254,43 +256,41 @@ _NEAREST: Dict[str, Callable[[np.ndarray], np.ndarray]] = {
 def resized(rewriter: Rewriter, node: Node) -> Matrices:
     """Raises Stays if there are none."""
     before, after, opset = rewriter.sized(node.inputs[0]), rewriter.sized(node.outputs[0]), rewriter.graph.opset()
-    if opset < 11 or operators.crops(node):
-        raise Stays("it crops, or the opset is below 11")
-    if node.get("keep_aspect_ratio_policy", "stretch") != "stretch" or node.get("axes") is not None:
-        raise Stays("it keeps the aspect ratio, or names axes")
-    if node.get("antialias", 0):
-        raise Stays("it is smoothed (antialias)")
+    stay_if(opset < 11 or operators.crops(node), "it crops, or the opset is below 11")
+    stretches = node.get("keep_aspect_ratio_policy", "stretch") == "stretch" and node.get("axes") is None
+    stay_if(not stretches, "it keeps the aspect ratio, or names axes")
+    stay_if(node.get("antialias", 0), "it is smoothed (antialias)")
     scales = rewriter.graph.array(node.input(2))
     if scales is None or scales.shape != (4,):
         scales = np.array([1, 1, *(made / size for size, made in zip(before[2:], after[2:]))])
-    if before[1] != after[1] or any(scales[:2] != 1):
-        raise Stays("it resizes other axes than H and W")
+    stay_if(before[1] != after[1] or any(scales[:2] != 1), "it resizes other axes than H and W")
     mode, (where, rounding) = operators.mode(node), operators.resize_coordinates(node, opset)
+    stay_if(mode != "nearest" and where == "tf_half_pixel_for_nn", f"its coordinates are {where}")
     found: Matrices = {}
     for axis, size, made in ((2, before[2], after[2]), (3, before[3], after[3])):
-        at = places(size, made, float(scales[axis]), where)
-        if at is None or (mode != "nearest" and where == "tf_half_pixel_for_nn"):
-            raise Stays(f"its coordinates are {where}")
+        at = _places(size, made, float(scales[axis]), where)
         if mode == "nearest":
             found[axis] = taken(np.clip(_NEAREST[rounding](at), 0, size - 1).astype(np.int64), size), None
         elif mode == "linear":
-            found[axis] = linear(at, size), None
+            found[axis] = _linear(at, size), None
         else:
             found[axis] = _cubic(at, size, node.get("cubic_coeff_a", -0.75), node.get("exclude_outside", 0)), None
     return found
 
 
-def places(size: int, made: int, ratio: float, where: str) -> Optional[np.ndarray]:
-    """Positions of an axis's outputs among its inputs, in float32 as in ONNX Runtime; None if unknown."""
+def _places(size: int, made: int, ratio: float, where: str) -> np.ndarray:
+    """Positions of an axis's outputs among its inputs, in float32 as in ONNX Runtime. Raises Stays if unknown."""
     index = np.arange(made, dtype=np.float32)
     half_pixel = (index + np.float32(0.5)) / np.float32(ratio) - np.float32(0.5)
-    return {
+    found = {
         "asymmetric": index / np.float32(ratio),
         "half_pixel": half_pixel,
         "pytorch_half_pixel": half_pixel if made > 1 else index * 0,
         "align_corners": index * np.float32(size - 1) / np.float32(max(made - 1, 1)),
         "tf_half_pixel_for_nn": (index + np.float32(0.5)) / np.float32(ratio),
-    }.get(where)
+    }
+    stay_if(where not in found, f"its coordinates are {where}")
+    return found[where]
 
 
 def taken(indices: np.ndarray, size: int) -> np.ndarray:
@@ -298,7 +298,7 @@ def taken(indices: np.ndarray, size: int) -> np.ndarray:
     return (indices[:, None] == np.arange(size)).astype(np.float32)
 
 
-def linear(at: np.ndarray, size: int) -> np.ndarray:
+def _linear(at: np.ndarray, size: int) -> np.ndarray:
     """Shares of the inputs on either side of each place."""
     at = np.clip(at, 0, size - 1).astype(np.float64)
     return np.maximum(0, 1 - np.abs(at[:, None] - np.arange(size)))

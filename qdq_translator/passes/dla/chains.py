@@ -351,30 +351,34 @@ def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, source: s
 def _replace(
     rewriter: Rewriter, chains: Sequence[list[Node]], links: Sequence[Node], made: Sequence[list[Node]]
 ) -> None:
-    """Remove intermediate tensors; their scale is passed to the last one read, which has the same values (to the
-    source, by rule S2, if that is a graph output). An empty chain becomes the source."""
-    graph = rewriter.graph
-    anchor, source = links[0].prev, links[0].inputs[0]
-    became: dict[str, list[str]] = {}
-    for chain, new in zip(chains, made):
-        end = chain[-1].outputs[0]
-        kept = source if not new or end in graph.outputs else end
-        for name in (node.outputs[0] for node in chain):
-            if name != kept and name not in graph.outputs:
-                became.setdefault(name, []).append(kept)
+    """An empty chain becomes the source."""
+    graph, anchor, source = rewriter.graph, links[0].prev, links[0].inputs[0]
+    became = _became(rewriter, chains, made, source)
     for node in links:
         graph.remove(node)
-    for name, names in became.items():
-        rewriter.network.merge_tensor(name, names[0])
-    gone = {name: list(dict.fromkeys(names)) for name, names in became.items()}
+    for name, kept in became.items():
+        rewriter.network.merge_tensor(name, kept[0])
     target = chains[0][-1].outputs[0]
     if not made[0] and target in graph.outputs:
         rewriter.network.rename_tensor(source, target)
-        gone = {name: [target] for name in (source, *gone)}
-    nodes = [node for new in made for node in new]
+        became = {name: [target] for name in (source, *became)}
+    nodes = list(itertools.chain(*made))
     rewriter.insert(nodes, anchor)
-    ends = {chain[-1].outputs[0] for chain in chains}
-    rewriter.note(RULE, links, nodes, gone, [name for node in nodes for name in node.outputs if name not in ends])
+    rewriter.note(RULE, links, nodes, became, [node.outputs[0] for new in made for node in new[:-1]])
     for node in nodes:
         if node.is_op("Conv", "ConvTranspose"):
             rewriter.same_scale(RULE, node.outputs[0], source, node)
+
+
+def _became(
+    rewriter: Rewriter, chains: Sequence[list[Node]], made: Sequence[list[Node]], source: str
+) -> dict[str, list[str]]:
+    """Tensors that go -> those that take their scale: the last one read, which has the same values, or the source (by
+    rule S2, if the last one is a graph output)."""
+    became: dict[str, dict[str, None]] = {}
+    for chain, new in zip(chains, made):
+        *names, end = (node.outputs[0] for node in chain)
+        inside = end not in rewriter.graph.outputs
+        for name in names if new or not inside else (*names, end):
+            became.setdefault(name, {})[end if new and inside else source] = None
+    return {name: list(kept) for name, kept in became.items()}

@@ -24,7 +24,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Iterable, Optional, Tuple
+from typing import Iterable, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -115,18 +115,12 @@ class _Matching:
         return self._forms[tensor]
 
     def _form(self, tensor: str) -> Optional[_Form]:
-        shape = self.rewriter.types.shape(tensor)
-        if shape is None or self.graph.is_constant(tensor) or self.rewriter.dtype(tensor) is None:
-            return None
-        if len(shape) not in (2, 3, 4) or not all(isinstance(size, int) and size > 0 for size in shape[1:]):
-            return None
-        sizes = [size for size in shape[1:] if isinstance(size, int)]
-        if sizes[-1] > MOST_CHANNELS:
+        shape = self.rewriter.activation(tensor)
+        sizes = [size for size in shape[1:] if isinstance(size, int) and size > 0]
+        if len(shape) not in (2, 3, 4) or len(sizes) < len(shape) - 1 or sizes[-1] > MOST_CHANNELS:
             return None
         if shape[0] == self.batch:
-            if len(shape) == 2:
-                return None
-            return _Form(shape, (sizes[0], sizes[1] if len(shape) == 4 else 1), True)
+            return None if len(shape) == 2 else _Form(shape, (sizes[0], [*sizes[1:-1], 1][0]), True)
         if self.batch != 1 or not isinstance(shape[0], int) or len(shape) == 4:
             return None
         return _Form(shape, (shape[0], sizes[0]) if len(shape) == 3 else self._rows(tensor, shape[0]), False)
@@ -135,22 +129,20 @@ class _Matching:
         """H and W of a matrix [T, C]: as of the tensor that a Reshape makes a matrix, or of the one that another makes
         of it.
         """
-
-        def unfolded(name: str) -> Optional[tuple[int, int]]:
-            shape = self.rewriter.types.shape(name) or ()
-            form = self.form(name) if len(shape) in (3, 4) else None
-            return form.rows if form is not None and math.prod(form.rows) == count else None
-
-        maker = self.graph.producer.get(tensor)
-        source = "" if maker is None else next((name for name in maker.reads() if self.form(name)), "")
-        form = self.form(source)
-        if form is not None and len(form.shape) == 2 and math.prod(form.rows) == count:
-            return form.rows
-        found = unfolded(source) if maker is not None and maker.is_op("Reshape") else None
+        maker, found = self.graph.producer.get(tensor), None
+        if maker is not None:
+            source = next((name for name in maker.reads() if self.form(name)), "")
+            matrix = self.rewriter.rank(source) == 2
+            found = self._unfolded(source, count) if matrix or maker.is_op("Reshape") else None
         while found is None and self.graph.consumers(tensor) and self.rewriter.rank(tensor) == 2:
             tensor = self.graph.consumers(tensor)[0].outputs[0]
-            found = unfolded(tensor)
+            found = self._unfolded(tensor, count) if self.rewriter.rank(tensor) != 2 else None
         return found or (count, 1)
+
+    def _unfolded(self, tensor: str, count: int) -> Optional[tuple[int, int]]:
+        """H and W of a tensor that has so many of them."""
+        form = self.form(tensor)
+        return form.rows if form is not None and math.prod(form.rows) == count else None
 
     def fits(self, node: Node) -> bool:
         form = self.form(node.outputs[0])
@@ -171,14 +163,19 @@ class _Matching:
         if node.is_op(*_VALUE_BY_VALUE, *_NARY):
             same, constant = (lambda n: self._spreads(n, form)), (lambda dims: self._broadcasts(dims, form))
             return lifting.value_by_value(self.rewriter, node, same, constant, _VALUE_BY_VALUE, _NARY)
-        if any(other.rows != form.rows for other in map(self.form, filter(None, node.inputs)) if other is not None):
+        return self._works_over_last(node, form)
+
+    def _works_over_last(self, node: Node, form: _Form) -> bool:
+        """True for normalizations, Softmax, Concat and Slice over the last axis of what they read."""
+        read = [self.form(name) for name in node.inputs if name]
+        if any(other.rows != form.rows for other in read if other is not None):
             return False
         if node.is_op(*operators.LAYER_NORMS):
             last = operators.axis(node, self.graph.opset()) in (-1, len(form.shape) - 1)
             return last and self._spreads(node.inputs[0], form)
-        known = node.is_op(*_OVER_LAST) and (self.graph.opset() >= 13 or not node.is_op("Softmax"))
-        reads = node.inputs if node.is_op("Concat") else node.inputs[:1]
-        return known and self._over_last(node) and all(map(self.form, reads))
+        # below opset 13 Softmax is over all axes from its own on
+        known = node.is_op(*_OVER_LAST) and not (node.is_op("Softmax") and self.graph.opset() < 13)
+        return known and self._over_last(node) and all(read if node.is_op("Concat") else read[:1])
 
     def _is_view(self, node: Node, form: _Form) -> bool:
         """True for a shape change that keeps the [N, C, H, W] form."""
@@ -231,28 +228,29 @@ class _Matching:
             return cut is not None and operators.non_negative(cut.axes, rank) == [rank - 1]
         return operators.axis(node, self.graph.opset()) in (-1, rank - 1)
 
-    def wanted(self, region: list[Node]) -> bool:
+    def wanted(self, region: Sequence[Node]) -> bool:
         """True if the DLA gains layers, and no more Reshapes are added than removed. If values are moved anyway, rule
         D17 merges the moves."""
-        cured = added = 0
-        for node in region:
-            limits = self.rewriter.rejected_by(node)
-            cured += bool(limits) and (limits <= _CURED or node.is_op(*_REDUCTIONS))
-            if node.is_op("MatMul") and trained_by_column(self.rewriter.network, node.inputs[1]):
-                cured += 2 * ((self.rewriter.types.rank(node.inputs[0]) or 0) > 2)
-        inside = {id(node) for node in region}
-        for name in lifting.entering(self.rewriter, region):
-            producer = self.graph.producer.get(name)
-            moves = producer is not None and producer.is_op(*_MOVES)
-            added += not moves and self.rewriter.rank(name) != 4
-            cured += moves and producer is not None and bool(self.rewriter.rejected(producer))
-        for node in region:
-            for name in node.outputs:
-                readers = [reader for reader in self.graph.consumers(name) if id(reader) not in inside]
-                moving = [reader for reader in readers if reader.is_op(*_MOVES)]
-                cured += any(self.rewriter.rejected(reader) for reader in moving)
-                added += (name in self.graph.outputs or len(moving) < len(readers)) and self.rewriter.rank(name) != 4
+        graph, inside = self.graph, {id(node) for node in region}
+        around: dict[str, list[Optional[Node]]] = {  # None for an end of the network
+            name: [graph.producer.get(name)] for name in lifting.entering(self.rewriter, region)
+        }
+        for name in (name for node in region for name in node.outputs):
+            around[name] = [reader for reader in graph.consumers(name) if id(reader) not in inside]
+            around[name] += [None] * (name in graph.outputs)
+        cured, added = sum(map(self._cured, region)), 0
+        for name, nodes in around.items():
+            moving = [node for node in nodes if node is not None and node.is_op(*_MOVES)]
+            cured += any(map(self.rewriter.rejected, moving))
+            added += len(moving) < len(nodes) and self.rewriter.rank(name) != 4
         return 0 < cured >= added
+
+    def _cured(self, node: Node) -> int:
+        """Layers that leave the GPU with it: it, and the Reshapes of rule W1."""
+        limits = self.rewriter.rejected_by(node)
+        own = bool(limits) and (limits <= _CURED or node.is_op(*_REDUCTIONS))
+        by_column = node.is_op("MatMul") and trained_by_column(self.rewriter.network, node.inputs[1])
+        return own + (2 if by_column and (self.rewriter.types.rank(node.inputs[0]) or 0) > 2 else 0)
 
 
 # ---------------- lifting
@@ -318,8 +316,8 @@ def _as_bias(region: lifting.Region, node: Node) -> bool:
     if conv is None or not conv.is_op("Conv") or id(conv) not in region.inside or len(conv.inputs) > 2:
         return False
     width = graph.initializers[conv.inputs[1]].dims[0]
-    alone = graph.only_consumer(summed) is node and summed not in graph.outputs and summed not in rewriter.scales
-    if not alone or not dims or math.prod(dims) != width or dims[-1] != width:
+    alone = rewriter.is_closed([summed], [node]) and summed not in rewriter.scales
+    if not alone or dims[-1:] != (width,) or math.prod(dims) != width:
         return False
     graph.set_input(conv, 2, rewriter.weight(node, constants[0], f"{bias}_bias", lambda values: values.reshape(-1)))
     graph.remove(node)

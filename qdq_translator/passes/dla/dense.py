@@ -23,14 +23,14 @@ other ranks.
 from __future__ import annotations
 
 import math
-from typing import Iterable, Optional, Tuple
+from typing import Iterable, Optional, Sequence, Tuple
 
 import numpy as np
 
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import DENSE, ELEMENTWISE, axis, coefficients, transposed
 from qdq_translator.passes.dla import lifting
-from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, MOST_CHANNELS, Rewriter, Stays
+from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, MOST_CHANNELS, Rewriter, Stays, stay_if
 
 RULE = "D5"
 PRODUCT = "a product of two activations: the DLA multiplies by constant weights only"
@@ -51,10 +51,9 @@ def apply(rewriter: Rewriter) -> None:
 
 def _flat(rewriter: Rewriter, tensor: str) -> Optional[int]:
     """C of an [N, C] float activation; None for anything else."""
-    shape = rewriter.types.shape(tensor)
-    if shape is None or len(shape) != 2 or rewriter.graph.is_constant(tensor) or rewriter.dtype(tensor) is None:
-        return None
-    return shape[1] if isinstance(shape[1], int) and 0 < shape[1] <= MOST_CHANNELS else None
+    shape = rewriter.activation(tensor)
+    width = shape[1] if len(shape) == 2 else None
+    return width if isinstance(width, int) and 0 < width <= MOST_CHANNELS else None
 
 
 def _liftable(rewriter: Rewriter, node: Node) -> bool:
@@ -81,32 +80,24 @@ def _per_channel(dims: Iterable[int], width: Optional[int]) -> bool:
 
 def check(rewriter: Rewriter, node: Node) -> None:
     """Raises Stays if a fully connected layer cannot become a Conv."""
-    graph = rewriter.graph
-    weight = graph.initializers.get(node.input(1))
+    weight, bias = (rewriter.graph.initializers.get(node.input(index)) for index in (1, 2))
     if weight is None:
         raise Stays(PRODUCT)
-    if len(weight.dims) != 2:
-        raise Stays("its weight is not a constant matrix")
-    if node.is_op("Gemm") and transposed(node, 0):
-        raise Stays("its input is transposed")
-    if node.is_op("Gemm") and node.input(2):
-        bias = graph.initializers.get(node.input(2))
-        if bias is None or not _per_channel(bias.dims, weight.dims[0 if transposed(node, 1) else 1]):
-            raise Stays("its bias is not one constant a channel")
+    stay_if(len(weight.dims) != 2, "its weight is not a constant matrix")
+    stay_if(transposed(node, 0), "its input is transposed")
+    each = bias is not None and _per_channel(bias.dims, weight.dims[0 if transposed(node, 1) else 1])
+    stay_if(node.input(2) and not each, "its bias is not one constant a channel")
 
 
 def _wanted(rewriter: Rewriter, region: list[Node]) -> bool:
     """True if the DLA gains layers (those of the region that the table assigns to the GPU, and the flattening in front
     of it) and no more Reshapes from and to two dimensions are added."""
-    graph, inside = rewriter.graph, {id(node) for node in region}
     cured = sum(bool(rewriter.rejected(node)) for node in region)
-    added = 0
+    added = sum(not rewriter.is_closed(node.outputs[:1], region) for node in region)
     for name in lifting.entering(rewriter, region):
-        flattened = _flattening_for(rewriter, name, inside)
+        flattened = _flattening_for(rewriter, name, region)
         cured += flattened is not None and bool(rewriter.rejected(flattened))
         added += flattened is None
-    for name in (node.outputs[0] for node in region):
-        added += name in graph.outputs or any(id(reader) not in inside for reader in graph.consumers(name))
     return 0 < cured >= added
 
 
@@ -115,21 +106,15 @@ def _flattening(rewriter: Rewriter, name: str) -> Optional[Node]:
     None.
     """
     node = rewriter.graph.producer.get(name)
-    if (
-        node is None
-        or not node.is_op(*_FLATTEN)
-        or rewriter.image(node.inputs[0]) is None
-        or name in rewriter.graph.outputs
-    ):
+    image = rewriter.image(node.inputs[0]) if node is not None and node.is_op(*_FLATTEN) else None
+    if image is None or image[0] is None or name in rewriter.graph.outputs:
         return None
-    before, after = rewriter.types.shape(node.inputs[0]), rewriter.types.shape(name)
-    return node if before and after and before[0] == after[0] and before[0] is not None else None
+    return node if image[:1] == (rewriter.types.shape(name) or ())[:1] else None
 
 
-def _flattening_for(rewriter: Rewriter, name: str, inside: set[int]) -> Optional[Node]:
+def _flattening_for(rewriter: Rewriter, name: str, region: Sequence[Node]) -> Optional[Node]:
     """The same, if only the region reads it."""
-    node = _flattening(rewriter, name)
-    return node if node and all(id(reader) in inside for reader in rewriter.graph.consumers(name)) else None
+    return _flattening(rewriter, name) if rewriter.is_closed([name], region) else None
 
 
 def _kernel(rewriter: Rewriter, name: str) -> Optional[Kernel]:
@@ -139,18 +124,17 @@ def _kernel(rewriter: Rewriter, name: str) -> Optional[Kernel]:
     image = rewriter.image(node.inputs[0]) if node else None
     if node is None or image is None or image[1] > MOST_CHANNELS:
         return None
-    source = node.inputs[0]
+    source, kernel = node.inputs[0], image[2:]
     own, before = scales.value(name), scales.value(source)
-    if own is not None and own != before and (before is not None or source in graph.outputs):
+    fixed = before is not None or source in graph.outputs
+    if own not in (None, before) and fixed:
         return None
-    kernel = image[2:]
-    absorbed = max(kernel) <= LARGEST_KERNEL and all(
-        reader.is_op(*DENSE)
-        and reader.inputs[0] == name
-        and rewriter.attempt(check, reader)
-        and rewriter.allows(reader)
-        for reader in graph.consumers(name)
-    )
+
+    def absorbs(reader: Node) -> bool:
+        dense = reader.is_op(*DENSE) and reader.inputs[0] == name
+        return dense and rewriter.attempt(check, reader) and rewriter.allows(reader)
+
+    absorbed = max(kernel) <= LARGEST_KERNEL and all(map(absorbs, graph.consumers(name)))
     return kernel if absorbed or kernel == (1, 1) else None
 
 
@@ -167,7 +151,7 @@ def _lift(rewriter: Rewriter, nodes: list[Node]) -> None:
         return [rewriter.reshape(lifted, output, [0, _flat(rewriter, output) or 0], name)]
 
     for name in region.entries:
-        flattening = _flattening_for(rewriter, name, region.inside)
+        flattening = _flattening_for(rewriter, name, nodes)
         kernel = None if flattening is None else _kernel(rewriter, name)
         if flattening is None:
             region.enter(name, lambda name, lifted: region.reshape(name, lifted, [0, _flat(rewriter, name) or 0, 1, 1]))

@@ -43,8 +43,8 @@ def apply(rewriter: Rewriter) -> None:
 
 def _form(rewriter: Rewriter, tensor: str) -> Optional[Tuple[int, int, int, int]]:
     """R, C, H, W of a five-dimensional float activation."""
-    shape = rewriter.types.shape(tensor)
-    if shape is None or len(shape) != 5 or rewriter.dtype(tensor) is None or rewriter.graph.is_constant(tensor):
+    shape = rewriter.activation(tensor)
+    if len(shape) != 5:
         return None
     r, c, h, w = (size if isinstance(size, int) else 0 for size in shape[1:])
     return (r, c, h, w) if r * c * h * w and r * c <= MOST_CHANNELS else None

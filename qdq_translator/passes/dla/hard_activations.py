@@ -43,7 +43,7 @@ import numpy as np
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import coefficients
-from qdq_translator.passes.dla.rewriter import NO_SQUARES, Rewriter, Row, Stays
+from qdq_translator.passes.dla.rewriter import NO_SQUARES, Rewriter, Row, Stays, stay_if
 from qdq_translator.scales.table import Origin
 
 RULE = "D7"
@@ -93,13 +93,13 @@ def _min(rewriter: Rewriter, node: Node, channels: int) -> None:
     """Case 8."""
     graph, target = rewriter.graph, node.outputs[0]
     names = sorted(node.inputs, key=graph.is_constant)
-    bound = graph.array(names[-1])
-    if len(names) == 2 and bound is not None and bound.size == 1:
+    bound = graph.scalar(names[-1])
+    if len(names) == 2 and bound is not None:
         graph.set_inputs(node, names)
-        _bounded(rewriter, node, channels, -math.inf, float(bound.reshape(())))
+        _bounded(rewriter, node, channels, -math.inf, bound)
         return
-    if len(names) != 2 or len({rewriter.types.shape(name) for name in (*names, target)}) != 1:
-        raise Stays("it does not compare two tensors of one shape, or one with a number")
+    one_shape = len({rewriter.types.shape(name) for name in (*names, target)}) == 1
+    stay_if(len(names) != 2 or not one_shape, "it does not compare two tensors of one shape, or one with a number")
     row = Row(rewriter, node)
     first = row.scale("first", channels, -1.0)
     second = row.at(names[1]).scale("second", channels, -1.0)
@@ -114,16 +114,21 @@ def _bounded(rewriter: Rewriter, node: Node, channels: int, low: Optional[float]
     """Case 3."""
     if low is None or high is None or not low < high or (math.isinf(low) and math.isinf(high)):
         raise Stays("its bounds are not constant numbers, the lower one below the upper one")
-    row, source, target = Row(rewriter, node), node.inputs[0], node.outputs[0]
-    if low < 0 < high:
-        below = Row(rewriter, node)
-        factors = _rectify(below, "below", channels, -1.0, -low) + _rectify(row, "above", channels, 1.0, high)
-        row.nodes[:0] = below.nodes
-        row.add("Sub", "difference", below.current)
-        row.put(RULE)
-        for layer, factor in zip(row.nodes, factors):
-            row.derive([layer], source, factor, note="the range of the input")
+    if low >= 0 or high <= 0:
+        _from_bound(rewriter, node, channels, low, high)
         return
+    below, row = Row(rewriter, node), Row(rewriter, node)
+    factors = _rectify(below, "below", channels, -1.0, -low) + _rectify(row, "above", channels, 1.0, high)
+    row.nodes[:0] = below.nodes
+    row.add("Sub", "difference", below.current)
+    row.put(RULE)
+    for layer, factor in zip(row.nodes, factors):
+        row.derive([layer], node.inputs[0], factor, note="the range of the input")
+
+
+def _from_bound(rewriter: Rewriter, node: Node, channels: int, low: float, high: float) -> None:
+    """Case 3 with bounds of one sign."""
+    row, source, target = Row(rewriter, node), node.inputs[0], node.outputs[0]
     sign, end, width = (1.0, low, high - low) if low >= 0 else (-1.0, high, high - low)
     factors = _rectify(row, "from_bound", channels, sign, width, -sign * end)
     if sign < 0 or end:
@@ -215,8 +220,7 @@ def _elu(rewriter: Rewriter, node: Node, channels: int) -> None:
     """Case 6."""
     rewriter.need_quotient()
     gain, alpha = operators.exponential_linear(node)
-    if not (0 < alpha < math.inf and 0 < gain < math.inf):
-        raise Stays("its factors are not positive")
+    stay_if(not (0 < alpha < math.inf and 0 < gain < math.inf), "its factors are not positive")
     within = 1 / alpha if node.is_op("Celu") else 1.0
     alpha *= gain
     high = Row(rewriter, node)

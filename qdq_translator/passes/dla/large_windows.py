@@ -54,12 +54,13 @@ def rewrite(rewriter: Rewriter, node: Node) -> None:
 
 def _sizes(node: Node, window: operators.Window, pads: list[int], image: Image, series: bool) -> list[int]:
     """Of the blocks: of case 2 for a series, else of case 1."""
-    stay_if(any(d > 1 and k > 1 for d, k in zip(window.dilations, window.kernel)), "it is dilated")
+    stay_if(any(min(sizes) > 1 for sizes in zip(window.dilations, window.kernel)), "it is dilated")
     blocks = []
     for size, k, s, pad in zip(image[2:], window.kernel, window.strides, pads):
-        divisors = [b for b in range(1, min(LARGEST_KERNEL if series else _STRIDE, s) + 1) if s % b == 0]
-        fits = [b for b in divisors if s // b <= _STRIDE and -(-(k + -pad % b) // b) <= LARGEST_KERNEL]
-        fits = [b for b in fits if (size % b == 0 or not series) and size / b <= _LONGEST]
+        # the Reshape of a series cannot add zeros, and its blocks become kernels of that width
+        divisors = range(1, min(LARGEST_KERNEL if series else _STRIDE, s) + 1)
+        fits = [b for b in divisors if s % b == 0 and s // b <= _STRIDE and size / b <= _LONGEST]
+        fits = [b for b in fits if -(-(k + -pad % b) // b) <= LARGEST_KERNEL and not (series and size % b)]
         stay_if(not fits, f"no divisor of stride {s} makes blocks that the DLA's limits allow")
         blocks.append(fits[0])
     beyond = not series and (operators.groups(node) != 1 or image[1] * math.prod(blocks) > MOST_CHANNELS)

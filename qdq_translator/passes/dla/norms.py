@@ -18,8 +18,8 @@ New tensors get no scale. A square above 65504 overflows in FP16: where x can be
 of two, and epsilon by its square. If the range is not known, it is the least one from 1/16 to 1 that keeps epsilon
 above 0 in FP16.
 Not: without that word, or below TensorRT 10.3; other axes; sizes that are not known; a scale or bias that is computed;
-an epsilon that would be 0 in FP16 where no square overflows; more than 8192 channels; parts that other layers read;
-`LpNormalization`, which has no epsilon.
+an epsilon that would be 0 in FP16 where no square overflows; case 5 of values above 4080, whose squares overflow after
+a division by 16; more than 8192 channels; parts that other layers read; `LpNormalization`, which has no epsilon.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from qdq_translator.passes.dla.rewriter import (
     stay_if,
 )
 from qdq_translator.passes.dla.spatial_mean import reduced
+from qdq_translator.passes.editor import Image
 
 RULE = "D29"
 NO_EPSILON = "it has no epsilon, and the power of 0 is infinite; write it as ReduceL2, Max and Div"
@@ -65,6 +66,10 @@ class Norm(NamedTuple):
     centred: bool = True
     groups: int = 0
     factors: tuple[np.ndarray, ...] = ()
+
+    @property
+    def scale(self) -> np.ndarray:
+        return self.factors[0] if self.factors else np.ones(1)
 
 
 def apply(rewriter: Rewriter) -> None:
@@ -206,27 +211,19 @@ def _with_factors(rewriter: Rewriter, norm: Norm) -> Norm:
 
 
 def _build(rewriter: Rewriter, _: Node, norm: Norm) -> None:
-    image, axes, turned = rewriter.sized(norm.source, _OTHER_AXES), norm.axes, norm.axes == {3}
-    spatial = {axis for axis in (2, 3) if image[axis] != 1}
-    each = turned or (1 in axes and not axes & spatial)
+    image, turned = rewriter.sized(norm.source, _OTHER_AXES), norm.axes == {3}
     channels = image[3] if turned else image[1]
-    groups = norm.groups or (1 if 1 in axes else channels)
-    stay_if(not axes or 0 in axes or not (each or spatial <= axes) or channels % groups, _OTHER_AXES)
+    each = turned or _over_channels(norm.axes, image)
+    groups = norm.groups or (1 if 1 in norm.axes else channels)
+    stay_if(channels % groups, _OTHER_AXES)
     stay_if(channels > MOST_CHANNELS, f"it has more than {MOST_CHANNELS} channels")
     factor = known(_factor(rewriter, norm), "its epsilon would be 0 in FP16 where no square overflows")
     row = Row(rewriter, norm.last).at(norm.source)
     if turned:
         row.add("Transpose", "nchw", perm=[0, 3, 1, 2])
     layers = len(row.nodes)
-    scale, shift = (*norm.factors, np.zeros(1))[:2] if norm.factors else (np.ones(1), np.zeros(1))
-    copied = np.broadcast_to(scale.reshape(-1), channels)[:, np.newaxis] if each else np.ones((0, 0))
-    _normal(row, norm, 1 if each else groups, factor, copied, channels)
-    factors = (np.ones(1) if each else scale, shift)  # the copies are scaled already
-    if scale.shape[2:] not in ((), (1, 1)):
-        for op, what, values in zip(("Mul", "Add"), ("scaled", "moved"), norm.factors):
-            row.add(op, what, rewriter.constant(f"{norm.last.name}.{what}", values))
-    elif np.any(shift) or np.any(factors[0] != 1):
-        row.scale("scaled", channels, *(values.reshape(-1) for values in factors))
+    _normal(row, norm, 1 if each else groups, factor, channels, each)
+    _scale(row, norm, channels, each)
     rewriter.network.withhold(*(layer.outputs[0] for layer in row.nodes[layers:-1]), why=NO_SQUARES)
     if turned:
         row.add("Transpose", "nhwc", perm=[0, 2, 3, 1])
@@ -253,8 +250,26 @@ def _factor(rewriter: Rewriter, norm: Norm) -> Optional[float]:
     return 2.0 ** (0 if least <= 0 <= most <= 11 else min(most, max(least, 7)))
 
 
-def _normal(row: Row, norm: Norm, groups: int, factor: float, copied: np.ndarray, channels: int) -> None:
-    """copied: weights [C, 1] of the Conv that copies one channel to all; empty for means over H and W."""
+def _over_channels(axes: set[int], image: Image) -> bool:
+    """At each position; False if over all positions. Raises Stays if neither holds."""
+    spatial = {axis for axis in (2, 3) if image[axis] != 1}
+    each = 1 in axes and not axes & spatial
+    stay_if(min(axes, default=0) < 1 or not (each or spatial <= axes), _OTHER_AXES)
+    return each
+
+
+def _scale(row: Row, norm: Norm, channels: int, each: bool) -> None:
+    """Scale and bias of the normalization; the copies of `_normal` are scaled already."""
+    factors = (np.ones(1) if each else norm.scale, *norm.factors[1:], np.zeros(1))[:2]
+    if norm.scale.shape[2:] not in ((), (1, 1)):
+        for op, what, values in zip(("Mul", "Add"), ("scaled", "moved"), norm.factors):
+            row.add(op, what, row.rewriter.constant(f"{norm.last.name}.{what}", values))
+    elif np.any(factors[1]) or np.any(factors[0] != 1):
+        row.scale("scaled", channels, *(values.reshape(-1) for values in factors))
+
+
+def _normal(row: Row, norm: Norm, groups: int, factor: float, channels: int, each: bool) -> None:
+    """each: over channels at each position, by Convs to one channel and from it to all; else means over H and W."""
     dtype, share = row.rewriter.dtype(norm.source), channels // groups
 
     def conv(what: str, weight: np.ndarray) -> str:
@@ -263,7 +278,7 @@ def _normal(row: Row, norm: Norm, groups: int, factor: float, copied: np.ndarray
         return row.add("Conv", what, row.rewriter.constant(f"{norm.last.name}.{what}", values), kernel_shape=[1, 1])
 
     def mean(what: str) -> str:
-        if copied.size:
+        if each:
             return conv(what, np.full((1, channels), 1 / channels))
         row.add("GlobalAveragePool", what)
         if share > 1:
@@ -273,14 +288,14 @@ def _normal(row: Row, norm: Norm, groups: int, factor: float, copied: np.ndarray
     d = row.scale("small", channels, factor) if factor != 1 else row.current
     if norm.centred:
         average = mean("mean")
-        average = conv("mean_of_all", np.ones((channels, 1))) if copied.size else average
+        average = conv("mean_of_all", np.ones((channels, 1))) if each else average
         d = row.at(d).add("Sub", "centred", average)
     row.add("Mul", "square", d)
     mean("variance")
-    row.scale("shifted", 1 if copied.size else channels, 1.0, norm.epsilon * factor**2)
+    row.scale("shifted", 1 if each else channels, 1.0, norm.epsilon * factor**2)
     row.power(-0.5)
-    if copied.size:
-        conv("power_of_all", copied)
+    if each:
+        conv("power_of_all", np.broadcast_to(norm.scale.reshape(-1), channels)[:, np.newaxis])
     row.add("Mul", "normal", d)
 
 

@@ -16,6 +16,7 @@ computed parameters; a Resize by sizes; regions without a layer of case 1 or 4.
 
 from __future__ import annotations
 
+import functools
 from typing import Callable, Optional
 
 import numpy as np
@@ -48,15 +49,13 @@ def _asks(rewriter: Rewriter, node: Node) -> bool:
     return node.is_op(*_WINDOWED) or (node.is_op(*_REDUCTIONS) and flattened)
 
 
-def _is_series(rewriter: Rewriter, tensor: str) -> bool:
-    """An [N, C, L] float activation."""
-    return rewriter.rank(tensor) == 3 and rewriter.dtype(tensor) is not None and not rewriter.graph.is_constant(tensor)
+def _is_series(rewriter: Rewriter, *tensors: str) -> bool:
+    """[N, C, L] float activations."""
+    return all(len(rewriter.activation(name)) == 3 for name in tensors)
 
 
 def _fits(rewriter: Rewriter, node: Node) -> bool:
-    def series(*names: str) -> bool:
-        return all(_is_series(rewriter, name) for name in names)
-
+    series = functools.partial(_is_series, rewriter)
     made = series(*filter(None, node.outputs))
     if node.is_op(*lifting.UNARY, *_NARY):
         plain = lifting.value_by_value(rewriter, node, series, lambda dims: len(dims) <= 3, nary=_NARY)
@@ -68,7 +67,8 @@ def _fits(rewriter: Rewriter, node: Node) -> bool:
     if node.is_op(*_PARAMETERS):
         return _PARAMETERS[node.op_type](rewriter, node) is not None
     if node.is_op("Split", "Concat", "Softmax"):
-        return made and _axis(rewriter, node) != 0 and (rewriter.graph.opset() >= 13 or not node.is_op("Softmax"))
+        # below opset 13 Softmax is over all axes from its own on
+        return made and _axis(rewriter, node) != 0 and not (node.is_op("Softmax") and rewriter.graph.opset() < 13)
     return made and lifting.one_output(rewriter, node) and node.is_op(*_SAME)
 
 

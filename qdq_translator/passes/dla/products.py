@@ -157,27 +157,20 @@ def _steps(rewriter: Rewriter, node: Node) -> None:
 
 
 def _masked(rewriter: Rewriter, node: Node, x: str, parts: Sequence[_Part]) -> None:
-    target, channels, shapes = node.outputs[0], rewriter.channels(x), rewriter.types.shape
-    why = "the DLA compares tensors of one shape in INT8 only, from TensorRT 8.6.12 on"
-    for part in parts:
-        # limit E4 is about the Cast behind a comparison, which the masks have
-        asked = rewriter.rejected_by(Node(part.op, [x, part.y], [target])) - {"E4"}
-        stay_if(asked or not (rewriter.graph.is_constant(part.y) or shapes(part.y) == shapes(x)), why)
-    parts = [part for part in parts if part.tensor or part.number]
-    if channels is None or shapes(x) != shapes(target) or not parts:
-        raise Stays(why)
+    channels = _compares(rewriter, node, x, parts)
     row = Row(rewriter, node)
     masks: Dict[Tuple[str, str], str] = {}
     ranges: Dict[str, float] = {}
     summands = []
-    for number, part in enumerate(parts):
+    for number, part in enumerate(part for part in parts if part.tensor or part.number):
         key = part.op, part.y
         if key not in masks:
             masks[key] = _mask(row, x, part, number)
             ranges[masks[key]] = 1
         row.current, size = masks[key], 1.0 if part.tensor else part.number
-        if not part.taken or size != 1:
-            row.scale(f"gate{number}", channels, size if part.taken else -size, 0.0 if part.taken else size)
+        factors = (size, 0.0) if part.taken else (-size, size)
+        if factors != (1, 0):
+            row.scale(f"gate{number}", channels, *factors)
             ranges[row.current] = abs(size)
         if part.tensor:
             gate = row.current
@@ -191,6 +184,18 @@ def _masked(rewriter: Rewriter, node: Node, x: str, parts: Sequence[_Part]) -> N
             row.derive([layer], x, 0.0, ranges[layer.outputs[0]] / 127, note="its bound")
         elif layer.is_op("Mul", "Add"):
             row.derive([layer], layer.inputs[0], note="scale of what it masks")
+
+
+def _compares(rewriter: Rewriter, node: Node, x: str, parts: Sequence[_Part]) -> int:
+    """The channels of x. Raises Stays if the DLA does not compare it like that."""
+    shape, why = rewriter.types.shape, "the DLA compares tensors of one shape in INT8 only, from TensorRT 8.6.12 on"
+    for part in parts:
+        # limit E4 asks for a Cast behind the comparison, which it gets
+        asked = rewriter.rejected_by(Node(part.op, [x, part.y], node.outputs)) - {"E4"}
+        stay_if(asked or not (rewriter.graph.is_constant(part.y) or shape(part.y) == shape(x)), why)
+    added = any(part.tensor or part.number for part in parts)
+    stay_if(shape(x) != shape(node.outputs[0]) or not added, why)
+    return known(rewriter.channels(x), why)
 
 
 def _mask(row: Row, x: str, part: _Part, number: int) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import Rewriter, Stays
+from qdq_translator.passes.dla.rewriter import Rewriter, Stays, known, stay_if
 from qdq_translator.targets.precision import RECURRENT
 
 RULE = "D28"
@@ -39,19 +39,15 @@ def rewrite(rewriter: Rewriter, node: Node) -> None:
     steps = None if shape is None or len(shape) != 3 or node.get("layout", 0) else shape[0]
     if not isinstance(steps, int) or not steps * len(ways) or rewriter.dtype(node.inputs[0]) is None:
         raise Stays("its number of steps is not known, or the batch is its first axis")
-    weights, states = ([array(name) for name in names if name] for names in (node.inputs[1:4], node.inputs[5:7]))
-    known, count = [values for values in weights if values is not None], steps * len(ways)
-    other = node.get("activations", []) not in ([], _ACTIVATIONS[node.op_type] * len(ways))
-    other = other or any((node.input(4), node.input(7), node.get("clip", 0), node.get("input_forget", 0)))
-    reasons = {
-        f"its {count} steps would take longer on the DLA than a transition": count > _MOST_STEPS,
-        "its weights are not constant": len(known) < len(weights),
-        "it has sequence lengths, peepholes, a clip, coupled gates or other activations than the default": other,
-        "its initial state is a constant other than 0": any(one is not None and one.any() for one in states),
-    }
-    if any(reasons.values()):
-        raise Stays(next(why for why, found in reasons.items() if found))
-    nodes = _Unrolled(rewriter, node, ways, known).write(steps)
+    count = steps * len(ways)
+    stay_if(count > _MOST_STEPS, f"its {count} steps would take longer on the DLA than a transition")
+    weights = [known(array(name), "its weights are not constant") for name in node.inputs[1:4] if name]
+    own = node.get("activations", []) in ([], _ACTIVATIONS[node.op_type] * len(ways))
+    other = not own or any((node.input(4), node.input(7), node.get("clip", 0), node.get("input_forget", 0)))
+    why = "it has sequence lengths, peepholes, a clip, coupled gates or other activations than the default"
+    stay_if(other, why)
+    stay_if(any(map(np.any, map(array, node.inputs[5:7]))), "its initial state is a constant other than 0")
+    nodes = _Unrolled(rewriter, node, ways, weights).write(steps)
     computed = [made.outputs[0] for made in nodes if not made.is_op("Reshape", "Transpose", "Slice")]
     rewriter.replace(RULE, node, nodes)
     rewriter.network.withhold(*computed, why="the steps of a recurrent layer run in FP16 (rule D28)")

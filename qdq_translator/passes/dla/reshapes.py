@@ -24,7 +24,7 @@ import numpy as np
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.types import Dim
-from qdq_translator.passes.dla.rewriter import Rewriter, Stays
+from qdq_translator.passes.dla.rewriter import Rewriter, known
 
 RULE = "D6"
 
@@ -33,12 +33,9 @@ def target_sizes(before: Optional[tuple[Dim, ...]], after: Optional[tuple[Dim, .
     """Target sizes of a Reshape between the shapes: 0 for an equal first dimension, -1 for at most one unknown."""
     if not after or before is None:
         return None
-    sizes: list[int] = []
-    for index, size in enumerate(after):
-        if index == 0 and before and size is not None and before[0] == size:
-            sizes.append(0)
-        else:
-            sizes.append(size if isinstance(size, int) else -1)
+    sizes = [size if isinstance(size, int) else -1 for size in after]
+    if before and after[0] is not None and before[0] == after[0]:
+        sizes[0] = 0
     return sizes if sizes.count(-1) <= 1 and 0 not in after else None
 
 
@@ -51,36 +48,29 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
     """Case 1."""
     source, target = node.inputs[0], node.outputs[0]
     sizes = target_sizes(rewriter.types.shape(source), rewriter.types.shape(target))
-    if sizes is None:
-        raise Stays("the sizes of its output are not known")
+    sizes = known(sizes, "the sizes of its output are not known")
     rewriter.replace(RULE, node, [rewriter.reshape(source, target, sizes, node.name)])
 
 
 def _between(rewriter: Rewriter, node: Node) -> None:
     """Case 2."""
-    graph, scales, made = rewriter.graph, rewriter.scales, node.outputs[0]
-    inputs = [name for name in node.inputs if not graph.is_constant(name)]
-    first = graph.producer.get(inputs[0]) if len(inputs) == 1 else None
-    last = graph.only_consumer(made)
-    if first is None or last is None or not first.is_op(*operators.VIEWS) or not last.is_op(*operators.VIEWS):
+    graph = rewriter.graph
+    first, last = _views_around(rewriter, node)
+    if first is None or last is None:
+        return  # it is no such operator
+    source, wide, made, target = first.inputs[0], first.outputs[0], node.outputs[0], last.outputs[0]
+    shape, narrow, after = (rewriter.types.static_shape(name) for name in (wide, source, target))
+    if shape is None or narrow is None or narrow != after or len(narrow) > 4:
         return
-    source, wide, target = first.inputs[0], first.outputs[0], last.outputs[0]
-    shape, shapes = rewriter.types.static_shape(wide), [rewriter.types.static_shape(n) for n in (source, target)]
-    own = {scales.value(name) for name in (source, wide)}, {scales.value(name) for name in (made, target)}
-    alone = graph.only_consumer(wide) is node and not {wide, made} & graph.outputs.keys()
-    if shape is None or shapes[0] is None or shapes[0] != shapes[1] or len(shapes[0]) > 4 or not alone:
-        return
-    if any(len(values - {None}) > 1 for values in own):
-        return
+    for one, other in ((source, wide), (made, target)):
+        if len({rewriter.scales.value(one), rewriter.scales.value(other)} - {None}) > 1:
+            return
     rewriter.afford(node.name, *shape)
     before = [Node(n.op_type, n.inputs, n.outputs, n.name) for n in (first, node, last)]
     for index, name in enumerate(node.inputs):
         values = graph.array(name)
         if values is not None:
-            values = np.broadcast_to(values, shape).reshape(shapes[0])
-            for axis in range(values.ndim):
-                one = values.take([0], axis)
-                values = one if np.array_equal(np.broadcast_to(one, values.shape), values) else values
+            values = _narrowed(np.broadcast_to(values, shape).reshape(narrow))
             graph.set_input(node, index, rewriter.constant(f"{name}_narrow", values))
     graph.remove(first)
     graph.remove(last)
@@ -88,3 +78,22 @@ def _between(rewriter: Rewriter, node: Node) -> None:
     graph.rename_output(node, made, target)
     rewriter.network.merge_tensor(made, target)
     rewriter.note(RULE, before, [node], {wide: [source], made: [target]})
+
+
+def _views_around(rewriter: Rewriter, node: Node) -> tuple[Optional[Node], Optional[Node]]:
+    """The Reshapes in front of its one activation and behind it, if nothing else reads what is between."""
+    graph = rewriter.graph
+    inputs = [name for name in node.inputs if not graph.is_constant(name)]
+    first = graph.producer.get(inputs[0]) if len(inputs) == 1 else None
+    last = graph.only_consumer(node.outputs[0])
+    views = all(view is not None and view.is_op(*operators.VIEWS) for view in (first, last))
+    alone = rewriter.is_closed(inputs, [node]) and node.outputs[0] not in graph.outputs
+    return (first, last) if views and alone else (None, None)
+
+
+def _narrowed(values: np.ndarray) -> np.ndarray:
+    """With a size of 1 along axes where all values are the same."""
+    for axis in range(values.ndim):
+        one = values.take([0], axis)
+        values = one if np.all(values == one) else values
+    return values

@@ -10,6 +10,7 @@ from qdq_translator.core.budget import Budget
 from qdq_translator.core.formats.report_rows import Finding
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
+from qdq_translator.ir.types import Dim
 from qdq_translator.ir.weights import Initializer
 from qdq_translator.passes import editor
 from qdq_translator.scales.inference.context import Context
@@ -96,6 +97,11 @@ class Rewriter(editor.Editor):
             return explicit_pads(self._layer(node))
         except Unknown:
             return None
+
+    def activation(self, tensor: str) -> tuple[Dim, ...]:
+        """Shape of a float tensor that is no constant; () for anything else, or if unknown."""
+        floats = self.dtype(tensor) is not None and not self.graph.is_constant(tensor)
+        return (self.types.shape(tensor) or ()) if floats else ()
 
     def sized(self, tensor: str, why: str = NO_SIZE) -> editor.Image:
         """(N, C, H, W) as of `image`. Raises Stays."""

@@ -14,30 +14,30 @@ tensor has another number of dimensions.
 
 from __future__ import annotations
 
+from typing import Sequence
+
 from onnx import helper
 
 from qdq_translator.core import words
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import VIEWS
-from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.ir.types import Dim
+from qdq_translator.passes.dla.rewriter import Rewriter, stay_if
 
 RULE = "D16"
 
 
 def apply(rewriter: Rewriter) -> None:
     graph = rewriter.graph
-    if not rewriter.settings.image_outputs:
-        return
-    for name in (*graph.outputs, *graph.inputs):
+    for name in (*graph.outputs, *graph.inputs) if rewriter.settings.image_outputs else ():
         chain = _views(rewriter, name)
-        if chain and all(rewriter.allows(node) for node in chain):
-            _end_at(rewriter, chain, name)
+        if chain and all(map(rewriter.allows, chain)):
+            rewriter.attempt(_end_at, chain[0], chain, name)
 
 
 def _views(rewriter: Rewriter, end: str) -> list[Node]:
-    """The views between a graph input or output and the next four-dimensional tensor, outermost first; [] if they have
-    to stay.
-    """
+    """The views between a graph input or output and the next four-dimensional tensor, outermost first; [] if there are
+    none."""
     graph, name, is_input = rewriter.graph, end, end in rewriter.graph.inputs
     chain: list[Node] = []
     while rewriter.channels(name) is None or not chain:
@@ -45,20 +45,8 @@ def _views(rewriter: Rewriter, end: str) -> list[Node]:
         if node is None or not node.is_op(*VIEWS) or not rewriter.is_float(name):
             break
         chain.append(node)
-        if not is_input and graph.consumer_count(name) + (name in graph.outputs) != 1:
-            rewriter.leave(chain[0], f"another layer or graph output reads '{name}'")
-            return []
-        name = node.outputs[0] if is_input else node.inputs[0]
-    if not chain or rewriter.channels(name) is None or rewriter.rank(end) == 4:
-        return []
-    if name in graph.outputs or name not in graph.producer:
-        rewriter.leave(chain[0], f"'{name}' is an end of the network itself")
-        return []
-    scales = {rewriter.scales.value(n) for n in (end, *(_inner(node, is_input) for node in chain))} - {None}
-    if len(scales) > 1:
-        rewriter.leave(chain[0], "it is between two different scales")
-        return []
-    return chain
+        name = _inner(node, is_input)
+    return chain if rewriter.channels(name) is not None and rewriter.rank(end) != 4 else []
 
 
 def _inner(view: Node, is_input: bool) -> str:
@@ -66,13 +54,19 @@ def _inner(view: Node, is_input: bool) -> str:
     return view.outputs[0] if is_input else view.inputs[0]
 
 
-def _end_at(rewriter: Rewriter, chain: list[Node], end: str) -> None:
-    graph, network = rewriter.graph, rewriter.network
-    is_input = end in graph.inputs
-    inner = _inner(chain[-1], is_input)
+def _end_at(rewriter: Rewriter, _: Node, chain: Sequence[Node], end: str) -> None:
+    graph, network, is_input = rewriter.graph, rewriter.network, end in rewriter.graph.inputs
+    between = [_inner(node, is_input) for node in chain]
+    inner = between[-1]
+    for name in () if is_input else (end, *between[:-1]):
+        read = graph.consumer_count(name) + (name in graph.outputs)
+        stay_if(read != 1, f"another layer or graph output reads '{name}'")
+    stay_if(inner in graph.outputs or inner not in graph.producer, f"'{inner}' is an end of the network itself")
+    scales = {rewriter.scales.value(name) for name in (end, *between)} - {None}
+    stay_if(len(scales) > 1, "it is between two different scales")
     maker = [] if is_input else [graph.producer[inner]]
     shapes = [rewriter.types.shape(name) or () for name in (end, inner)]
-    gone = {name: [end] for name in (inner, *(_inner(node, is_input) for node in chain)) if name != end}
+    gone = {name: [end] for name in (inner, *between)}
     for node in chain:
         graph.remove(node)
         if is_input:
@@ -81,17 +75,23 @@ def _end_at(rewriter: Rewriter, chain: list[Node], end: str) -> None:
             network.merge_tensor(node.outputs[0], inner)
     if not is_input:
         network.rename_tensor(inner, end)
-    if end in network.input_shapes:
-        network.input_shapes[end] = [size for size in shapes[1] if isinstance(size, int)]
-    kind = (graph.inputs if is_input else graph.outputs)[end].type
-    sizes = [size if size is None or isinstance(size, int) else str(size) for size in shapes[1]]
-    kind.CopyFrom(helper.make_tensor_type_proto(kind.tensor_type.elem_type, sizes))
     rewriter.note(RULE, chain, maker, gone)
-    before, now = map(words.shape, shapes)
-    what, who = ("input", "writes") if is_input else ("output", "reads")
+    _change_shape(rewriter, end, *shapes)
+
+
+def _change_shape(rewriter: Rewriter, end: str, before: Sequence[Dim], now: Sequence[Dim]) -> None:
+    """Of a graph input or output."""
+    graph, network = rewriter.graph, rewriter.network
+    if end in network.input_shapes:
+        network.input_shapes[end] = [size for size in now if isinstance(size, int)]
+    kind = (graph.inputs if end in graph.inputs else graph.outputs)[end].type
+    sizes = [size if size is None or isinstance(size, int) else str(size) for size in now]
+    kind.CopyFrom(helper.make_tensor_type_proto(kind.tensor_type.elem_type, sizes))
+    what, who = ("input", "writes") if end in graph.inputs else ("output", "reads")
     network.diagnostics.info(
         RULE,
-        f"Graph {what} '{end}' has the shape {now} instead of {before}, the same values in the same order.",
+        f"Graph {what} '{end}' has the shape {words.shape(now)} instead of {words.shape(before)}, the same values in "
+        "the same order.",
         tensor=end,
         hint=f"Code that {who} it must accept this shape or restore the old one.",
     )
