@@ -1,14 +1,16 @@
 """`qdq-translator check-engine`: the built engine versus the plan."""
 
 import json
+import shlex
+import sys
+from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from rich.console import Console
-from rich.markup import escape
 
 from qdq_translator.commands.explain import occurrences, print_log
-from qdq_translator.commands.located import is_explicit, locate
+from qdq_translator.commands.located import is_explicit, locate, print_commands
 from qdq_translator.core.command_options import CheckEngineOptions as Options
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
@@ -18,7 +20,11 @@ from qdq_translator.engine.layer_info import read_layer_info
 from qdq_translator.engine.messages import read_log
 from qdq_translator.engine.unfused import Explicit, explain_unfused, read_explicit
 from qdq_translator.output.emit.trtexec.request import Remembered
-from qdq_translator.output.report.tables import print_pairs, print_table, title
+from qdq_translator.output.report.tables import LINES, Section, print_fitted, print_pairs, print_table, title
+
+Sections = List[Section]
+_OF_THE_LOG = 15
+"""Lines without --all."""
 
 
 def run(options: Options) -> int:
@@ -33,11 +39,19 @@ def run(options: Options) -> int:
             print(f"{row.layer}: {row.pattern or 'no pattern of the network explains it'}. {row.cure}".rstrip())
         if rows and not options.json:
             print(f"'qdq-translator explicit -i {options.translation}' places all pairs again.")
+        _print_next(options)
         return 1 if options.strict and (rows or not check.obeys) else 0
     check = inspect(locate(options.translation, options.model), options.layer_info, options.log)
     _print(options, check, {})
+    _print_next(options)
     failed = (options.strict and not check.obeys) or (options.fail_on_gpu_fallback and check.gpu_fallbacks)
     return 1 if failed else 0
+
+
+def _print_next(options: Options) -> None:
+    if not options.json:
+        words = ["qdq-translator", "report", "-t", options.translation, "--layer_info", options.layer_info]
+        print_commands(shlex.join([*words, "--html", "engine.html"]), stream=sys.stderr)
 
 
 def inspect_explicit(network: Explicit, layer_info: str, log_file: Optional[str]) -> EngineCheck:
@@ -89,16 +103,24 @@ def _print(options: Options, check: EngineCheck, more: Dict[str, Any]) -> None:
         found = {"messages": plain(occurrences(log))} if log is not None else {}
         print(json.dumps({**check.as_dict(), **more, **found}, indent=2, ensure_ascii=False))
         return
-    draw(check, options.all)
-    if log is not None and log.found:
-        print_log(log, options.all)
+    told = log is not None and bool(log.found)
+    draw(check, options.all, LINES - _OF_THE_LOG if told else LINES)
+    if log is not None and told:
+        print_log(log, options.all, lines=_OF_THE_LOG)
 
 
-def draw(check: EngineCheck, everything: bool) -> None:
-    """Print summary and tables, at most 80 columns wide if the terminal's width is unknown."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=80)
+def draw(check: EngineCheck, everything: bool, lines: int) -> None:
+    """Print summary and tables."""
+    print_fitted(Console(highlight=False), sections(check, everything), lines, everything)
+
+
+def sections(check: EngineCheck, everything: bool) -> Sections:
+    """The same in parts. Without `everything`, what has one cause is one line with a count and an example."""
+    parts = (_print_summary, _print_layers, _print_lists, _print_verdict)
+    return [partial(part, check=check, everything=everything) for part in parts]
+
+
+def _print_summary(console: Console, check: EngineCheck, everything: bool) -> None:
     summary = check.summary()
     int8 = summary.int8
     rows = (
@@ -119,25 +141,58 @@ def draw(check: EngineCheck, everything: bool) -> None:
     print_pairs(console, [(str(count), words) for index, (count, words) in enumerate(rows) if index == 0 or count])
     if check.cache_rejected:
         console.print("\nTensorRT rejected the calibration cache: its header has another version or algorithm.")
+
+
+def _print_layers(console: Console, check: EngineCheck, everything: bool) -> None:
     shown = [v for v in check.verdicts if everything or v.is_disobedience or v.verdict == "missing"]
-    if shown:
-        title(console, "Layers" if everything else "Different from the plan, or not found")
-        cells = (
-            (v.name, v.op, v.planned, v.actual or v.verdict, v.why or (v.verdict if everything else "")) for v in shown
-        )
-        print_table(console, ("layer", "op", "plan", "engine", "why"), cells, ratios=(3, 1, 0, 0, 2))
-    lists = (
-        ("Q/DQ left unfused", [f"{e.name} ({e.change})" for e in check.unfused_qdq]),
-        ("Conversions to or from INT8", [f"{e.name} ({e.change})" for e in check.quantizers]),
-        ("Fell back to the GPU", [f"{e.layer}: {e.cause}" if e.cause else e.layer for e in check.gpu_fallbacks]),
-        ("Missing scales", check.missing_scales),
-        ("Names that matched no layer", check.unmatched_precisions),
-        ("Regions", [f"{r.device or 'device unknown'} {r.name}: {len(r.nodes)} layers" for r in check.regions]),
+    if not shown:
+        return
+    title(console, "Layers" if everything else "Different from the plan, or not found")
+    if everything:
+        cells = ((v.name, v.op, v.planned, v.actual or v.verdict, v.why or v.verdict) for v in shown)
+        print_table(console, ("layer", "op", "plan", "engine", "why"), cells)
+        return
+    alike: Dict[Tuple[str, str, str], List[str]] = {}
+    for v in shown:
+        alike.setdefault((v.planned, v.actual or v.verdict, v.why), []).append(f"{v.op} '{v.name}'")
+    rows = ((str(len(layers)), *key, layers[0]) for key, layers in alike.items())
+    print_table(console, ("layers", "plan", "engine", "why", "for example"), rows, right=(0,))
+
+
+def _print_lists(console: Console, check: EngineCheck, everything: bool) -> None:
+    """Each item with what it has in common with others."""
+    lists: Tuple[Tuple[str, Sequence[Tuple[str, str]]], ...] = (
+        ("Q/DQ left unfused", [(e.name, e.change) for e in check.unfused_qdq]),
+        ("Conversions to or from INT8", [(e.name, e.change) for e in check.quantizers]),
+        ("Fell back to the GPU", [(e.layer, e.cause) for e in check.gpu_fallbacks]),
+        ("Missing scales", [(name, "") for name in check.missing_scales]),
+        ("Names that matched no layer", [(name, "") for name in check.unmatched_precisions]),
+        ("Regions", [(f"{r.name}: {len(r.nodes)} layers", r.device or "device unknown") for r in check.regions]),
     )
     for heading, items in ((heading, items) for heading, items in lists if items):
         title(console, heading)
-        for item in items if everything else items[:10]:
-            console.print(f"  {escape(item)}")
-        if len(items) > 10 and not everything:
-            console.print(f"  ... and {len(items) - 10} more (--all lists them)")
+        for name, cause in items if everything else _one_each(items):
+            console.print(f"  {name}{f' ({cause})' if cause else ''}", markup=False)
+
+
+def _one_each(items: Sequence[Tuple[str, str]]) -> Iterator[Tuple[str, str]]:
+    """The first name of each cause with the number of others."""
+    alike: Dict[str, List[str]] = {}
+    for name, cause in items:
+        alike.setdefault(cause, []).append(name)
+    for cause, names in alike.items():
+        yield names[0] + (f" and {len(names) - 1} more" if names[1:] else ""), cause
+
+
+def lines_of(items: Sequence[Tuple[str, str]], everything: bool) -> Section:
+    """Names, each with its cause; without `everything` one a cause."""
+
+    def section(console: Console) -> None:
+        for name, cause in items if everything else _one_each(items):
+            console.print(f"{name}: {cause}", markup=False)
+
+    return section
+
+
+def _print_verdict(console: Console, check: EngineCheck, everything: bool) -> None:
     console.print("\nThe engine obeys the plan." if check.obeys else "\nThe engine does not obey the plan.")

@@ -132,9 +132,11 @@ def _worded(message: Message, title: str = "", lines: Sequence[str] = ()) -> str
     )
 
 
-def print_log(log: BuildLog, everything: bool = False, plan: Optional[Plan] = None, heading: str = "") -> None:
+def print_log(
+    log: BuildLog, everything: bool = False, plan: Optional[Plan] = None, heading: str = "", lines: int = LINES
+) -> None:
     """Print event, layers, cause and remedy of each known message, the most likely cause first; harmless ones and
-    consequences on a line at the end. Without `everything`, at most `LINES` lines: messages that no longer fit are
+    consequences on a line at the end. Without `everything`, at most `lines`: messages that no longer fit are
     named on a line each, then counted.
 
     plan: to compare with."""
@@ -149,12 +151,12 @@ def print_log(log: BuildLog, everything: bool = False, plan: Optional[Plan] = No
         title = f"{entry.count} x {entry.message.happened} [{entry.message.id}]"
         text = _worded(entry.message, title, _layers(list(entry.names), everything, plan or {}))
         height = text.count("\n") + 1
-        if everything or (entry.message.kind not in MINOR and not brief and used + height <= LINES * 2 / 3):
+        if everything or (entry.message.kind not in MINOR and not brief and used + height <= lines * 2 / 3):
             print(text)
             used += height
         else:
             brief.append(title)
-    fitting = brief[: max(LINES - used - 4, 0)]
+    fitting = brief[: max(lines - used - 4, 0)]
     for title in fitting:
         print(title)
     if len(brief) > len(fitting):

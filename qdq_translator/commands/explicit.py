@@ -1,11 +1,17 @@
 """`qdq-translator explicit`: a strongly typed Q/DQ network, with pairs where implicit quantization would fuse."""
 
 import dataclasses
+import re
+import shlex
 import sys
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Dict, List, Optional
 
-from qdq_translator.commands.located import EXAMPLE_MODEL, print_json
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from qdq_translator.commands.located import EXAMPLE_MODEL, print_commands, print_json
 from qdq_translator.core.command_options import ExplicitCommand as Options
 from qdq_translator.core.disk import read_text, refuse_overwriting
 from qdq_translator.core.errors import UsageError
@@ -13,7 +19,7 @@ from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, model_name
 from qdq_translator.core.formats.report_rows import ExplicitReport
 from qdq_translator.core.progress import Progress, silent
-from qdq_translator.core.words import counted
+from qdq_translator.core.words import counted, others
 from qdq_translator.workflows.explicit import Explicit, explicit
 
 
@@ -49,19 +55,29 @@ def made(options: Options, progress: Progress = silent, model: Optional[Any] = N
 def _print(path: Path, report: ExplicitReport, verbose: bool) -> None:
     """Print the output, then float layers and reasons."""
     floats = report.stays_float
-    print(
+    console = Console(highlight=False)
+    console.print(
         f"{path}: {report.form}, opset {report.opset.after}, for {report.target} ({report.platform}): "
         f"{counted(len(report.pairs), 'Q/DQ pair')}, {counted(len(report.weights), 'INT8 weight')}, "
-        f"{counted(report.layers.int8, 'layer')} in INT8"
+        f"{counted(report.layers.int8, 'layer')} in INT8",
+        markup=False,
     )
     for note in report.notes:
         print(f"note: {note}", file=sys.stderr)
     most = None if verbose else 5
     if floats:
         print(f"{counted(len(floats), 'layer')} above INT8:")
-    for row in floats[:most]:
-        print(f"  {row.op} '{row.layer}': {row.why}")
-    if len(floats[:most]) < len(floats):
-        print(f"  and {len(floats) - 5} more (--verbose lists them; the report has all)")
+    alike: Dict[Any, List[Any]] = {}
+    for index, row in enumerate(floats):
+        # one cause: the same sentence, whatever tensors it names
+        alike.setdefault(index if verbose else re.sub(r"'[^']*'", "", row.why), []).append(row)
+    shown = list(alike.values())[:most]
+    for rows in shown:
+        line = f"{rows[0].op} '{rows[0].layer}'{others(rows)}: {rows[0].why}"
+        console.print(Padding(Text(line), (0, 0, 0, 2)))
+    left = len(floats) - sum(map(len, shown))
+    if left:
+        print(f"  and {left} more (--verbose lists them; the report has all)")
     for node, why in list(report.float32.items())[:most]:
-        print(f"'{node}' computes in FP32: {why}")
+        console.print(f"'{node}' computes in FP32: {why}", markup=False)
+    print_commands(*(f"qdq-translator {command} -t {shlex.quote(str(path))}" for command in ("report", "trtexec")))

@@ -5,7 +5,7 @@ import logging
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, List, Optional, Sequence, TextIO, Union
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import MODEL_SUFFIX, TranslationFiles, refuse_mixture
@@ -124,9 +124,13 @@ def _static_shapes(inputs: Sequence[End]) -> List[str]:
 def print_next(files: TranslationFiles, model: str, after: str, info: Optional[Path] = None, **more: Any) -> None:
     """Prints them below a heading, on stdout; on stderr after trtexec, whose stdout is a command of its own."""
     lines = next_commands(files, model, after, info, **more)
-    stream = sys.stderr if after == "trtexec" else sys.stdout
     if lines:
-        print("\n".join(["next:", *(f"  {line}" for line in lines)]), file=stream)
+        print_commands(*lines, stream=sys.stderr if after == "trtexec" else sys.stdout)
+
+
+def print_commands(*lines: str, stream: Optional[TextIO] = None) -> None:
+    """The last lines of a command: what may follow it, ready to paste."""
+    print("\n".join(["next:", *(f"  {line}" for line in lines)]), file=stream)
 
 
 def print_json(result: Any) -> None:

@@ -4,8 +4,8 @@ from rich.console import Console
 
 from qdq_translator.commands.located import print_json
 from qdq_translator.core.command_options import PlatformsOptions as Options
-from qdq_translator.output.report.tables import table_of
-from qdq_translator.targets.platforms import PLATFORMS
+from qdq_translator.output.report.tables import print_table
+from qdq_translator.targets.platforms import PLATFORMS, Platform
 
 
 def run(options: Options) -> int:
@@ -24,13 +24,15 @@ def run(options: Options) -> int:
     if options.json:
         print_json(rows)
         return 0
-    table = table_of("platform", "TensorRT", "cache", "DLA", "note, source")
-    for column in table.columns[:-1]:
-        column.no_wrap = True
-    for p, row in zip(PLATFORMS, rows):
-        cells = [row["platform"], row["tensorrt"], row["cache_header"] or "-", row["dla"] or "-"]
-        table.add_row(*map(str, cells), f"{p.note}; {p.source}" if p.note else p.source, style=None)
     console = Console(highlight=False)
-    console.print(table)
+    cells = [
+        (p.name, str(row["tensorrt"]), p.cache_version if p.has_implicit_int8 else "-", p.dla or "-", _about(p))
+        for p, row in zip(PLATFORMS, rows)
+    ]
+    print_table(console, ("platform", "TensorRT", "cache", "DLA", "note, source"), cells)
     console.print("tensorrt-MAJOR.MINOR.PATCH names any other machine by its TensorRT, for example tensorrt-10.4.0.")
     return 0
+
+
+def _about(platform: Platform) -> str:
+    return f"{platform.note}; {platform.source}" if platform.note else platform.source

@@ -2,11 +2,12 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from qdq_translator.commands.check_engine import draw, inspect, inspect_explicit
-from qdq_translator.commands.located import is_explicit, locate, print_next
+from qdq_translator.commands.check_engine import Sections, inspect, inspect_explicit, lines_of, sections
+from qdq_translator.commands.located import is_explicit, locate, print_commands, print_next
 from qdq_translator.core.command_options import ReportOptions as Options
 from qdq_translator.core.disk import read_text, refuse_overwriting, write_file
 from qdq_translator.core.errors import UsageError, UserError
@@ -32,13 +33,14 @@ def run(options: Options) -> int:
     than there, or longer.
     """
     _check(options)
+    above: Sections = []
     if is_explicit(options.translation):
-        report, engines = _explicit(options)
+        report, engines = _explicit(options, above)
         files, content, kept = None, plain(report), [Path(options.translation)]
     else:
         files = locate(options.translation, options.model)
         content = files.read_report()
-        report, engines, kept = read(Report, content), _engines(files, options), [*files]
+        report, engines, kept = read(Report, content), _engines(files, options, above), [*files]
     if options.fix_list:
         print(format_fix_list(report, options.fix_list), end="")
         return 0
@@ -60,13 +62,15 @@ def run(options: Options) -> int:
         print(f"Wrote {' and '.join(filter(None, (options.html, options.overlay)))}")
     else:
         if compared:
-            print_engines(compared["engines"], options.all)
+            above.append(partial(print_engines, compared=compared["engines"], everything=options.all))
         if comparison:
-            print_comparison(comparison, options.all)
+            print_comparison(comparison, options.all, above)
         else:
-            print_report(report, options.all)
-            if files is not None:
-                print_next(files, "", "report", parts=files.manifest())
+            print_report(report, options.all, above)
+        if files is not None:
+            print_next(files, "", "report", parts=files.manifest())
+        else:
+            print_commands(f"qdq-translator trtexec -t {options.translation}")
     failed = options.strict and any(not engine.summary.obeys or engine.unfused for engine in engines)
     return 1 if failed or (comparison and comparison["worse"]) else 0
 
@@ -110,13 +114,12 @@ def _write_overlays(path: Path, report: Report, engines: List[Engine], kept: Seq
         write_file(target, (json.dumps(data, indent=1) + "\n").encode())
 
 
-def _explicit(options: Options) -> Tuple[Report, List[Engine]]:
-    """A network with Q/DQ as it is, and its engines."""
+def _explicit(options: Options, above: Sections) -> Tuple[Report, List[Engine]]:
+    """A network with Q/DQ as it is, and its engines; above: gets what the terminal shows of them."""
     network, engines = read_explicit(Path(options.translation)), []
     for layer_info, times, log in _engine_files(options):
         check = inspect_explicit(network, layer_info, log)
-        if not (options.html or options.json):
-            draw(check, options.all)
+        above += sections(check, options.all)
         unfused = tuple(explain_unfused(network.graph, check, times))
         engines.append(replace(engine_truth(check, times), unfused=unfused))
     return network.report, engines
@@ -130,17 +133,15 @@ def _engine_files(options: Options) -> Iterator[Tuple[str, Dict[str, float], Opt
         yield path, read_profile(profile) if profile else {}, next(logs, None)
 
 
-def _engines(files: TranslationFiles, options: Options) -> List[Engine]:
-    """The engines beside the plan; on a terminal their disagreements are printed before the report."""
-    quiet = options.html or options.json
+def _engines(files: TranslationFiles, options: Options, above: Sections) -> List[Engine]:
+    """The engines beside the plan; above: gets their disagreements, for the terminal."""
     engines: List[Engine] = []
     for path, times, log in _engine_files(options):
         first = options.against and len(options.layer_info) == 2 and not engines
         planned = locate(str(options.against), "") if first else files
         if '"qdq-translator board"' not in read_text(Path(path), "Check the path.")[:200]:
             check = inspect(planned, path, log)
-            if not quiet:
-                draw(check, options.all)
+            above += sections(check, options.all)
             engines.append(engine_truth(check, times))
             continue
         stored = read_json(Path(path), board_schema(), "Give the file that 'ingest' wrote.").get("engine")
@@ -149,7 +150,7 @@ def _engines(files: TranslationFiles, options: Options) -> List[Engine]:
                 f"{path} holds no layers of an engine.", "Collect again where trtexec writes layer information."
             )
         engines.append(read(Engine, stored))
-        for row in engines[-1].layers if not quiet else ():
-            if row.against:
-                print(f"{row.name}: planned {row.planned}, runs in {row.actual or row.verdict}")
+        rows = (row for row in engines[-1].layers if row.against)
+        against = [(row.name, f"planned {row.planned}, runs in {row.actual or row.verdict}") for row in rows]
+        above.append(lines_of(against, options.all))
     return engines

@@ -48,6 +48,8 @@ def run(options: Options) -> int:
         from qdq_translator.output.report.terminal_summary import print_many
 
         print_many(summaries, failures)
+        if summaries:
+            _print_next(summaries[0])
     return status
 
 
@@ -172,11 +174,19 @@ def _measured(model: str, files: TranslationFiles, options: Options) -> Tuple[Me
 
 
 def _print_summary(summary: Summary, options: Options, alone: bool) -> None:
-    from qdq_translator.output.report.terminal_summary import print_short
+    """Of one of several models only its first line: the table below them has their figures."""
+    from qdq_translator.output.report.terminal_summary import print_file, print_short
 
-    print_short(summary, options.verbose)
+    if alone or options.verbose:
+        print_short(summary, options.verbose)
+    else:
+        print_file(summary)
     if alone:
-        files = TranslationFiles.locate(summary.files["model"])
-        falls_back = bool(summary.dla and summary.dla.gpu_operators)
-        static = not summary.dynamic_inputs
-        print_next(files, summary.source, "translate", parts=summary.split, static=static, falls_back=falls_back)
+        _print_next(summary)
+
+
+def _print_next(summary: Summary) -> None:
+    files = TranslationFiles.locate(summary.files["model"])
+    falls_back = bool(summary.dla and summary.dla.gpu_operators)
+    static = not summary.dynamic_inputs
+    print_next(files, summary.source, "translate", parts=summary.split, static=static, falls_back=falls_back)

@@ -115,10 +115,12 @@ def _print_simulation(out: Console, found: Verification) -> None:
         f"{counted(inputs.samples, 'sample')} ({escape(inputs.source)})"
     )
     half = simulation.layers_in_fp16_on_dla
-    on_dla, above = f", {half} in FP16 on the DLA" if half else "", simulation.layers_above_int8 - half
+    above = simulation.layers_above_int8 - half
+    on_dla = f", {half} in FP16 on the DLA" if half else ""
+    higher = f" and {above} above it ({simulation.higher_layers})" if above else ""
     out.print(
-        f"  {counted(simulation.layers_in_int8, 'layer')} in INT8{on_dla} and {above} above it "
-        f"({simulation.higher_layers}), as planned{' with --layer_arg' if simulation.layer_arg else ''}; "
+        f"  {counted(simulation.layers_in_int8, 'layer')} in INT8{on_dla}{higher}, as planned"
+        f"{' with --layer_arg' if simulation.layer_arg else ''}; "
         f"{counted(simulation.tensors_held_in_int8, 'tensor')} and "
         f"{counted(simulation.weights_rounded, 'weight')} rounded, ties to "
         f"{'even' if simulation.rounding == 'even' else 'away from zero'}"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import itertools
-from typing import Callable, Iterable, Sequence
+import re
+from typing import Callable, Iterable, Optional, Sequence
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -18,6 +20,8 @@ LINES = 35
 """Lines that a command prints without --all; with the next commands and the prompt they fit 40."""
 _UNWRAPPED = 100_000
 """Columns."""
+Section = Callable[[Console], None]
+"""Prints a part of a command's output."""
 
 
 def title(out: Console, text: str) -> None:
@@ -40,56 +44,75 @@ def print_pairs(out: Console, rows: Iterable[tuple[str, str]]) -> None:
 
 
 def print_list(out: Console, titles: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> None:
-    """Rows of plain text below their titles, without lines or margins: many rows of few words. right: columns of
-    numbers.
-    """
-    table = Table(box=None, padding=(0, 1, 0, 1), pad_edge=True)
-    for index, heading in enumerate(titles):
-        table.add_column(heading, justify="right" if index in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    if table.row_count:
-        out.print(table)
-
-
-def table_of(*titles: str, right: tuple[int, ...] = (), ratios: tuple[int, ...] = ()) -> Table:
-    """right: columns of numbers. ratios: shares of the width, 0 for a column's own need."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, expand=bool(ratios))
-    for index, heading in enumerate(titles):
-        table.add_column(
-            heading,
-            justify="right" if index in right else "left",
-            overflow="fold",
-            ratio=(ratios[index] or None) if ratios else None,
-        )
-    return table
+    """`print_table` without lines and margins: many rows of few words."""
+    _print(out, Table(box=None, padding=(0, 1, 0, 1), pad_edge=True), titles, list(rows), right)
 
 
 def print_table(
     out: Console,
     titles: Sequence[str],
     rows: Iterable[Sequence[str]],
-    right: tuple[int, ...] = (),
-    ratios: tuple[int, ...] = (),
+    right: Sequence[int] = (),
     everything: bool = True,
+    bold: Optional[str] = None,
 ) -> None:
-    """`table_of` with rows of plain text, not markup; without `everything` the first rows and how many more there are.
-    Prints nothing without rows."""
-    table, found = table_of(*titles, right=right, ratios=ratios), list(rows)
-    for row in found if everything else found[:SHOWN]:
-        table.add_row(*map(Text, row))
-    if len(found) > SHOWN and not everything:
-        table.add_row(f"... {len(found) - SHOWN} more", *[""] * (len(titles) - 1), style="dim")
-    if found:
+    """Rows of plain text, not markup, below their titles; nothing without rows. right: columns of numbers. everything:
+    if not, the first rows and how many more there are. bold: the first cell of rows in bold."""
+    found = list(rows)
+    shown = found if everything else found[:SHOWN]
+    if len(found) > len(shown):
+        shown = [*shown, (f"... {len(found) - SHOWN} more", *[""] * (len(titles) - 1))]
+    _print(out, Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False), titles, shown, right, bold)
+
+
+def _print(
+    out: Console,
+    table: Table,
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[int],
+    bold: Optional[str] = None,
+) -> None:
+    widths = _widths([titles, *rows], out.width - 2 * len(titles))  # two blanks between columns
+    for index, (heading, width) in enumerate(zip(titles, widths)):
+        table.add_column(heading, justify="right" if index in right else "left", overflow="fold", width=width)
+    for row in rows:
+        table.add_row(*map(Text, row), style="bold" if row[0] == bold else "")
+    if rows:
         out.print(table)
 
 
-def print_fitted(out: Console, sections: Sequence[Callable[[Console], None]], lines: int = LINES) -> None:
+def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """The width of each column: its longest line if all fit into `room`; else at least its longest word, so that no
+    name is cut in the middle, and an equal share of what remains. Where not even the words fit, the widest column
+    is folded."""
+    columns = list(zip(*rows))
+    wanted = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in columns]
+    if sum(wanted) <= room:
+        return wanted
+    words = (re.findall(r"'[^']*'|\S+", " ".join(column)) for column in columns)
+    widths = [max(map(cell_len, found), default=0) for found in words]
+    while sum(widths) > max(room, len(widths)):
+        widths[widths.index(max(widths))] -= 1
+    spare = room - sum(widths)
+    lacking = sorted(range(len(widths)), key=lambda index: wanted[index] - widths[index])
+    for place, index in enumerate(lacking):
+        more = max(0, min(spare // (len(lacking) - place), wanted[index] - widths[index]))
+        widths[index] += more
+        spare -= more
+    return widths
+
+
+def print_fitted(out: Console, sections: Sequence[Section], lines: int = LINES, everything: bool = False) -> None:
     """Prints the sections in order, in at most `lines` lines: while there are more, the longest section loses its last
-    row.
+    row; with `everything` all of them.
 
     A section that was shortened ends in the number of its lines that `--all` adds.
     """
+    if everything:
+        for section in sections:
+            section(out)
+        return
     printed = [(section, _lines(out, section, out.width)) for section in sections]
     full = [(text, _row_ends(text, _lines(out, section, _UNWRAPPED))) for section, text in printed if text]
     kept = [len(ends) for _, ends in full]
@@ -115,7 +138,7 @@ def _row_ends(wrapped: Sequence[str], whole: Sequence[str]) -> list[int]:
     return [number for number, count in enumerate(seen, 1) if count in ends and count not in seen[number:]]
 
 
-def _lines(out: Console, section: Callable[[Console], None], width: int) -> list[str]:
+def _lines(out: Console, section: Section, width: int) -> list[str]:
     """The lines that `section` prints on a terminal like `out`, of `width` columns, without blank ones at its end."""
     own = Console(
         file=io.StringIO(), width=width, force_terminal=out.is_terminal, highlight=False, legacy_windows=False

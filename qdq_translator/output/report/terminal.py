@@ -5,88 +5,86 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from typing import Any, Iterable, Iterator, Optional
+from typing import Any, Iterable, Iterator, Optional, Sequence
 
 from rich.console import Console
 from rich.markup import escape
 
 from qdq_translator.core.formats.engine_rows import ComparedEngines
-from qdq_translator.core.formats.report_rows import Applied, End, LayerPlan, Report, SharedRange, WhatIf
+from qdq_translator.core.formats.report_rows import (
+    Applied,
+    End,
+    Finding,
+    LayerPlan,
+    Report,
+    SharedRange,
+    Verdict,
+    WhatIf,
+)
 from qdq_translator.core.rules import words
 from qdq_translator.core.words import amount, counted, milliseconds, percent, scale, shape
 from qdq_translator.output.report.data import inferred_by_rule
 from qdq_translator.output.report.model import by_limit
-from qdq_translator.output.report.tables import indented, print_fitted, print_pairs, print_table, title
+from qdq_translator.output.report.tables import Section, indented, print_fitted, print_pairs, print_table, title
 from qdq_translator.output.report.terminal_summary import (
+    FEW,
     best_line,
     cut_lines,
+    few_lines,
     group_line,
     outputs_of,
     print_diagnostics,
     verdict,
 )
 
-_FEW = 3
-"""Lines of one kind in the short form."""
 
-
-def print_report(report: Report, everything: bool = False) -> None:
-    """A report on the terminal: at most `LINES` lines, or all of it with `everything`."""
-    console = Console(highlight=False)
-    if not everything:
-        print_fitted(
-            console, [functools.partial(part, report=report) for part in (_print_head, _print_short, _print_messages)]
-        )
-        return
-    for section in (
-        _print_head,
-        _print_causes,
-        _print_what_if,
-        _print_layers,
-        _print_dla,
-        _print_rewrites,
-        _print_shared,
-        _print_scales,
-        _print_ends,
-    ):
-        section(console, report)
-    if report.diagnostics:
-        title(console, "Diagnostics")
-        print_diagnostics(console, report.diagnostics, "")
+def print_report(report: Report, everything: bool = False, above: Sequence[Section] = ()) -> None:
+    """A report on the terminal: at most `LINES` lines, or all of it with `everything`. above: sections before it."""
+    short = (_print_head, _print_short, _print_messages)
+    whole = (
+        *(_print_head, _print_causes, _print_what_if, _print_layers, _print_dla, _print_rewrites, _print_shared),
+        *(_print_scales, _print_ends, _print_all_messages),
+    )
+    parts = (functools.partial(part, report=report) for part in (whole if everything else short))
+    print_fitted(Console(highlight=False), [*above, *parts], everything=everything)
 
 
 def _print_short(console: Console, report: Report) -> None:
     """One line a cause, with a count and one example; layers, limits, rewrites and scales in a line or a few each."""
-    lines = (_cause_lines(report), _layer_lines(report), cut_lines(report.parts), _scale_lines(report))
+    lines = (
+        *(_cause_lines(report), _slowest_lines(report), _limit_lines(report), _rewrite_lines(report)),
+        *(cut_lines(report.parts), _scale_lines(report)),
+    )
     print_pairs(console, itertools.chain(*lines))
 
 
 def _cause_lines(report: Report) -> Iterator[tuple[str, str]]:
-    causes = report.root_causes
-    for group in causes.groups[:_FEW]:
-        line = group_line(group, report.coverage.macs.total)
-        yield "cause", f"{line} (for example '{group.tensors[0]}')"
-    if len(causes.groups) > _FEW:
-        yield "", f"and {counted(len(causes.groups) - _FEW, 'cause')} more"
+    causes, total = report.root_causes, report.coverage.macs.total
+    lines = [
+        f"{group_line(group, total)} (for example '{group.tensors[0]}')" for group in causes.groups if group.layers
+    ]
+    yield from few_lines("cause", lines, "cause")
     if causes.what_if:
-        yield "try", best_line(causes.what_if, report.coverage.macs.total)
+        yield "try", best_line(causes.what_if, total)
 
 
-def _layer_lines(report: Report) -> Iterator[tuple[str, str]]:
+def _slowest_lines(report: Report) -> Iterator[tuple[str, str]]:
     longest = sorted((row for row in report.plan if row.milliseconds), key=lambda row: -(row.milliseconds or 0))
-    for number, row in enumerate(longest[:_FEW]):
-        bound = _cost_of(row)[1]
-        yield (
-            "" if number else "slowest",
-            f"{milliseconds(row.milliseconds)}  {row.op} '{row.name}', {row.runs}, bound by {bound}",
-        )
-    limits = by_limit(report.dla.layers) if report.dla else {}
-    for limit, rows in list(limits.items())[:_FEW]:
+    for row in longest[:FEW]:
+        time, bound = milliseconds(row.milliseconds), _cost_of(row)[1]
+        yield "" if row is not longest[0] else "slowest", f"{time}  {row.op} '{row.name}', {row.runs}, bound by {bound}"
+
+
+def _limit_lines(report: Report) -> Iterator[tuple[str, str]]:
+    lines = []
+    for limit, rows in by_limit(report.dla.layers if report.dla else ()).items():
         (first, finding), then = rows[0], "on the GPU" if rows[0][1].effect == "gpu" else "in FP16"
         found = f"{_ops(row.op for row, _ in rows)} {then} (for example '{first.name}')"
-        yield "limit", f"{limit}, {finding.text}: {found}"
-    if len(limits) > _FEW:
-        yield "", f"and {counted(len(limits) - _FEW, 'limit')} more"
+        lines.append(f"{limit}, {finding.text}: {found}")
+    yield from few_lines("limit", lines, "limit")
+
+
+def _rewrite_lines(report: Report) -> Iterator[tuple[str, str]]:
     rules = Counter(row.rule for row in report.dla_rewrites.applied)
     if rules:
         would = "would be rewritten" if report.assumption else "rewritten"
@@ -95,10 +93,8 @@ def _layer_lines(report: Report) -> Iterator[tuple[str, str]]:
     for layer in report.dla_rewrites.left:
         if layer.why:
             left.setdefault((layer.op, layer.why), []).append(layer.node)
-    for (op, why), nodes in list(left.items())[:_FEW]:
-        yield "not rewritten", f"{len(nodes)} {op}: {why} (for example '{nodes[0]}')"
-    if len(left) > _FEW:
-        yield "", f"and {counted(len(left) - _FEW, 'reason')} more"
+    lines = [f"{len(nodes)} {op}: {why} (for example '{nodes[0]}')" for (op, why), nodes in left.items()]
+    yield from few_lines("not rewritten", lines, "reason")
 
 
 def _scale_lines(report: Report) -> Iterator[tuple[str, str]]:
@@ -107,16 +103,14 @@ def _scale_lines(report: Report) -> Iterator[tuple[str, str]]:
     inferred = inferred_by_rule(report.scales)
     by_rule = ", ".join(f"{rule} {number}" for rule, number in inferred.items())
     explicit = sum(row.explicit for row in report.scales)
-    yield "scales", f"{explicit} from the model, {sum(inferred.values())} inferred{f' ({by_rule})' if by_rule else ''}"
+    more = f", {sum(inferred.values())} inferred ({by_rule})" if inferred else ""
+    yield "scales", f"{explicit} from the model{more}"
     odd = [row.weight for row in report.weights if not row.exact]
     if odd:
         total = len(report.weights)
         yield "weights", f"{len(odd)} of {total} are requantized by TensorRT (for example '{odd[0]}')"
     for kind, ends in (("input", report.inputs), ("output", report.outputs)):
-        for row in ends[:2]:
-            yield kind, " ".join(_end(row))
-        if len(ends) > 2:
-            yield "", f"and {counted(len(ends) - 2, kind)} more"
+        yield from few_lines(kind, [" ".join(_end(row)).rstrip() for row in ends], kind, most=2)
 
 
 def _print_head(console: Console, report: Report) -> None:
@@ -140,16 +134,25 @@ def _print_messages(console: Console, report: Report) -> None:
     console.print(f"[dim]--all shows every layer{more}.[/dim]")
 
 
+def _print_all_messages(console: Console, report: Report) -> None:
+    if report.diagnostics:
+        title(console, "Diagnostics")
+        print_diagnostics(console, report.diagnostics, "")
+
+
 def _print_coverage(console: Console, report: Report) -> None:
     coverage = report.coverage
 
     def share(part: Optional[int], total: Optional[int]) -> str:
+        if part == 0:
+            return "-"
         return amount(part) if not total or part is None else f"{amount(part)}  {percent(part, total):>6}"
 
     kinds = (("layers", coverage.layers), ("MACs", coverage.macs), ("weights", coverage.weights))
     rows = (
         (label, amount(row.total), *(share(part, row.total) for part in (row.int8, row.by_design, row.avoidable)))
         for label, row in kinds
+        if row.total != 0
     )
     print_table(console, ("", "total", "INT8", "by design", "avoidable"), rows, right=(1, 2, 3, 4))
     macs = coverage.macs
@@ -235,14 +238,12 @@ def _print_what_if(console: Console, report: Report) -> None:
 def _print_layers(console: Console, report: Report) -> None:
     title(console, "Plan")
     timed = report.cost is not None
-    more = ("ms", "bound by") if timed else ()
-    ratios = (4, 0, 0, 0, *(0 for _ in more), 5)
     rows = (
         (row.name, row.op, row.runs, _part_of(row), *(_cost_of(row) if timed else ()), row.reason)
         for row in report.plan
     )
-    titles = ("layer", "op", "runs in", "MACs", *more, "reason")
-    print_table(console, titles, rows, right=(3, 4) if timed else (3,), ratios=ratios)
+    titles = ("layer", "op", "runs in", "MACs", *(("ms", "bound by") if timed else ()), "reason")
+    print_table(console, titles, rows, right=(3, 4) if timed else (3,))
 
 
 def _cost_of(row: LayerPlan) -> tuple[str, str]:
@@ -273,21 +274,29 @@ def _print_dla(console: Console, report: Report) -> None:
     if dla.counts.gpu:
         console.print("  GPU layers are a build error without GPU fallback.", style="dim")
     console.print(f"  A core loads at most {dla.max_loadables} subgraphs.", style="dim")
-    cells = []
-    for limit, rows in by_limit(dla.layers).items():
-        (first, finding) = rows[0]
-        example = f"{_ops(row.op for row, _ in rows)}: '{first.name}'"
-        example += f" ({finding.found})" if finding.found != first.op else ""
-        mark = "" if finding.status == "documented" else " [inferred]"
-        then = "GPU" if finding.effect == "gpu" else "FP16"
-        cells.append((f"{limit} {finding.text}", example, then, finding.source + mark))
-    print_table(console, ("limit", "not kept by", "then", "source"), cells, ratios=(4, 4, 0, 3))
+    print_table(
+        console,
+        ("limit", "not kept by", "then", "source"),
+        itertools.starmap(_limit_cells, by_limit(dla.layers).items()),
+    )
     for row in (row for row in dla.layers if row.verdict == "gpu"):
-        findings = [finding for finding in row.findings if finding.effect == "gpu"]
-        reasons = "; ".join(f.text + (f": {f.found}" if f.found != row.op else "") for f in findings)
+        reasons = "; ".join(f.text + _found(": {}", row, f) for f in row.findings if f.effect == "gpu")
         console.print(indented(f"GPU  {escape(row.op)} '{escape(row.name)}': {escape(reasons)}"))
     for note in dla.notes:
         console.print(indented(escape(note)))
+
+
+def _limit_cells(limit: str, rows: Sequence[tuple[Verdict, Finding]]) -> tuple[str, ...]:
+    """A limit of the DLA, the layers that do not keep it, what becomes of them, and its source."""
+    first, finding = rows[0]
+    example = f"{_ops(row.op for row, _ in rows)}: '{first.name}'{_found(' ({})', first, finding)}"
+    then = "GPU" if finding.effect == "gpu" else "FP16"
+    return f"{limit} {finding.text}", example, then, finding.source + " [inferred]" * (finding.status != "documented")
+
+
+def _found(form: str, row: Verdict, finding: Finding) -> str:
+    """What violates a limit, unless it is the operator itself."""
+    return form.format(finding.found) if finding.found != row.op else ""
 
 
 def _print_rewrites(console: Console, report: Report) -> None:
@@ -305,7 +314,7 @@ def _print_rewrites(console: Console, report: Report) -> None:
         for (rule, was, now), rows in groups.items()
     )
     titles = ("rule", "was", "is", "places", "the first")
-    print_table(console, titles, cells, right=(3,), ratios=(0, 4, 4, 0, 3))
+    print_table(console, titles, cells, right=(3,))
     for left in (left for left in report.dla_rewrites.left if left.why):
         console.print(indented(f"left: {escape(left.op)} '{escape(left.node)}': {escape(left.why)}"))
 
@@ -331,7 +340,7 @@ def _print_shared(console: Console, report: Report) -> None:
         )
         if group:
             title(console, f"Ranges that the DLA requires to be equal: {kind}")
-        print_table(console, titles, cells, right=(1, 2, 3), ratios=(4, 0, 0, 0, 3))
+        print_table(console, titles, cells, right=(1, 2, 3))
 
 
 def _print_scales(console: Console, report: Report) -> None:
@@ -350,7 +359,7 @@ def _print_scales(console: Console, report: Report) -> None:
     odd = sorted((row for row in report.weights if not row.exact), key=lambda row: row.share)
     rows = ((row.weight, f"{100 * row.share:.4g}%", f"{100 * row.largest_error:.2g}%") for row in odd)
     titles = ("weight", "codes reproduced", "largest error")
-    print_table(console, titles, rows, right=(1, 2), ratios=(1, 0, 0))
+    print_table(console, titles, rows, right=(1, 2))
 
 
 def _print_ends(console: Console, report: Report) -> None:
@@ -359,7 +368,7 @@ def _print_ends(console: Console, report: Report) -> None:
     title(console, "Graph inputs and outputs")
     kinds = (("input", report.inputs), ("output", report.outputs))
     rows = ((f"{kind} {name}", *cells) for kind, ends in kinds for name, *cells in map(_end, ends))
-    print_table(console, ("tensor", "shape", "scale", "hex"), rows, right=(2,), ratios=(1, 0, 0, 0))
+    print_table(console, ("tensor", "shape", "scale", "hex"), rows, right=(2,))
 
 
 def _end(row: End) -> tuple[str, str, str, str]:
@@ -367,53 +376,66 @@ def _end(row: End) -> tuple[str, str, str, str]:
     return row.name, shape(row.shape), scale(row.scale) or ("float" if row.is_float else "integer"), row.hex or ""
 
 
-def print_comparison(comparison: dict[str, Any], everything: bool = False) -> None:
-    """comparison: from `changes.compare`."""
-    console = Console(highlight=False)
-    a, b = comparison["a"], comparison["b"]
-    for letter, side in (("A", a), ("B", b)):
+def print_comparison(comparison: dict[str, Any], everything: bool = False, above: Sequence[Section] = ()) -> None:
+    """comparison: from `changes.compare`. above: sections that precede it."""
+    parts = (_print_sides, _print_changed_layers, _print_changed_scales, _print_worse)
+    sections = (functools.partial(part, comparison=comparison, everything=everything) for part in parts)
+    print_fitted(Console(highlight=False), [*above, *sections], everything=everything)
+
+
+def _print_sides(console: Console, comparison: dict[str, Any], everything: bool) -> None:
+    a, b = sides = comparison["a"], comparison["b"]
+    for letter, side in zip("AB", sides):
         options = " ".join(side["options"]) or "default options"
         console.print(f"[bold]{letter}[/bold]  {escape(side['name'])}: {escape(options)}", soft_wrap=True)
     if not comparison["same_source"]:
         console.print("The two were made from different files.", style="yellow")
-    layers, scales = comparison["layers"], comparison["scales"]
     on_dla = " on the DLA" if a["target"] == b["target"] != "gpu" else ""
     rows: list[tuple[str, ...]] = []
     for key, what in (("macs_share", "MACs"), ("layers_share", "layers")):
-        shares = ("unknown" if side[key] is None else f"{side[key]:.1f}%" for side in (a, b))
+        shares = ("unknown" if side[key] is None else f"{side[key]:.1f}%" for side in sides)
         rows.append((f"{what} in INT8{on_dla}", *shares))
     if None not in (a["milliseconds"], b["milliseconds"]):
-        rows.append(("estimated time", milliseconds(a["milliseconds"]), milliseconds(b["milliseconds"])))
+        rows.append(("estimated time", *(milliseconds(side["milliseconds"]) for side in sides)))
     if a["gpu_layers"] or b["gpu_layers"]:
-        rows.append(("layers on the GPU", str(a["gpu_layers"]), str(b["gpu_layers"])))
-    rows.append(("tensors with a scale", str(a["scales"]), str(b["scales"])))
+        rows.append(("layers on the GPU", *(str(side["gpu_layers"]) for side in sides)))
+    rows.append(("tensors with a scale", *(str(side["scales"]) for side in sides)))
     print_table(console, ("", "A", "B"), rows, right=(1, 2))
-    only = f"; {layers['only_a']} only in A, {layers['only_b']} only in B"
-    only = only if layers["only_a"] or layers["only_b"] else ""
-    title(console, f"{len(layers['changed'])} of {counted(layers['union'], 'layer')} run differently{only}")
+
+
+def _print_changed_layers(console: Console, comparison: dict[str, Any], everything: bool) -> None:
+    layers = comparison["layers"]
+    only = [f"{layers[key]} only in {side}" for key, side in (("only_a", "A"), ("only_b", "B")) if layers[key]]
+    differ = f"{len(layers['changed'])} of {counted(layers['union'], 'layer')} run differently"
+    title(console, "; ".join([differ, ", ".join(only)] if only else [differ]))
     cells = ((row["name"], row["op"], *(row[side] or "not there" for side in "ab")) for row in layers["changed"])
-    print_table(console, ("layer", "operator", "A", "B"), cells, ratios=(3, 0, 2, 2), everything=everything)
+    print_table(console, ("layer", "operator", "A", "B"), cells, everything=everything)
+
+
+def _print_changed_scales(console: Console, comparison: dict[str, Any], everything: bool) -> None:
+    scales = comparison["scales"]
+    if not scales:
+        return
     title(console, f"{counted(len(scales), 'scale')} {'differs' if len(scales) == 1 else 'differ'}")
     cells = ((row["tensor"], *("none" if row[s] is None else f"{row[s]:.6g}" for s in "ab")) for row in scales)
-    print_table(console, ("tensor", "A", "B"), cells, right=(1, 2), ratios=(1, 0, 0), everything=everything)
+    print_table(console, ("tensor", "A", "B"), cells, right=(1, 2), everything=everything)
+
+
+def _print_worse(console: Console, comparison: dict[str, Any], everything: bool) -> None:
     if comparison["worse"]:
         console.print(f"B is worse than A: {escape(comparison['worse'])}.", style="yellow", soft_wrap=True)
 
 
-def print_engines(compared: ComparedEngines, everything: bool = False) -> None:
+def print_engines(console: Console, compared: ComparedEngines, everything: bool = False) -> None:
     """Two engines."""
-    console = Console(highlight=False)
     a, b = compared.milliseconds
     times = f"; {milliseconds(a)} in A, {milliseconds(b)} in B" if None not in (a, b) else ""
-    title(
-        console,
-        f"Engines A and B: {counted(compared.differ, 'layer')} in another precision or on another device{times}",
-    )
+    differ = counted(compared.differ, "layer")
+    title(console, f"Engines A and B: {differ} in another precision or on another device{times}")
     cells = []
     for row in compared.layers:
         sides = (row.a, row.b)
         words_ = (" ".join(filter(None, (side.actual or side.verdict, side.device))) for side in sides)
         took = ("" if side.milliseconds is None else f"{side.milliseconds:.3f}" for side in sides)
         cells.append((row.name, *words_, *took))
-    titles = ("layer", "A", "B", "ms in A", "in B")
-    print_table(console, titles, cells, right=(3, 4), ratios=(1, 0, 0, 0, 0), everything=everything)
+    print_table(console, ("layer", "A", "B", "ms in A", "in B"), cells, right=(3, 4), everything=everything)

@@ -13,13 +13,15 @@ from qdq_translator.output.report.data import Messages, one_a_rule
 from qdq_translator.output.report.tables import indented, print_pairs, print_table
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
+FEW = 3
+"""Lines of one kind in the short form."""
 _LABELS = {"dla_int8": "DLA INT8", "dla_fp16": "DLA FP16", "gpu": "GPU"}
 
 
 def print_short(summary: rows.Summary, verbose: bool) -> None:
     """The summary of one translation."""
+    print_file(summary)
     out = Console(highlight=False)
-    out.print(f"[bold]{escape(summary.model)}[/bold] -> {escape(summary.files['model'])}", soft_wrap=True)
     print_pairs(out, _rows(summary))
     chosen = [d for d in summary.diagnostics if verbose or d.severity != "info"]
     print_diagnostics(out, chosen, "" if verbose else "--verbose")
@@ -29,38 +31,49 @@ def print_short(summary: rows.Summary, verbose: bool) -> None:
         out.print(indented(f"[dim]{hint}qdq-translator report has causes and remedies.[/dim]"))
 
 
+def print_file(summary: rows.Summary) -> None:
+    file = escape(summary.files["model"])
+    Console(highlight=False).print(f"[bold]{escape(summary.model)}[/bold] -> {file}", soft_wrap=True)
+
+
 def _rows(summary: rows.Summary) -> Iterator[tuple[str, str]]:
-    scales, layers, macs = summary.scales, summary.coverage.layers, summary.coverage.macs
-    inferred = scales.total - scales.explicit
-    automatic = f", {scales.automatic} more for TensorRT's own" if scales.automatic else ""
-    yield (
-        "scales",
-        f"{counted(scales.total, 'tensor')} ({scales.explicit} from the model, {inferred} inferred{automatic})",
-    )
-    if summary.dla and summary.cost:
-        yield from verdict(summary.dla, summary.cost)
+    dla, layers, macs = summary.dla, summary.coverage.layers, summary.coverage.macs
+    yield "scales", _scales(summary.scales)
+    if dla and summary.cost:
+        yield from verdict(dla, summary.cost)
     else:
         yield "INT8", f"{layers.int8} of {layers.total} layers, {_macs_share(macs)}"
-    yield (
-        "FP16" if not summary.dla else "no scale",
-        f"{counted(layers.avoidable, 'layer')} could run in INT8, {layers.by_design} stay on purpose "
-        f"({'graph outputs, GPU' if summary.dla else 'graph outputs'}); "
-        f"{summary.fp16_nodes} in the layer argument",
+    why = "graph outputs, GPU" if dla else "graph outputs"
+    kinds = (
+        (layers.avoidable, f"{counted(layers.avoidable, 'layer')} could run in INT8"),
+        (layers.by_design, f"{counted(layers.by_design, 'layer')} on purpose ({why})"),
+        (summary.fp16_nodes, f"{summary.fp16_nodes} in the layer argument"),
     )
-    groups = [group for group in summary.root_causes.groups if group.layers]
-    for group in groups[:3]:
-        yield "", group_line(group, macs.total)
-    if len(groups) > 3:
-        yield "", f"and {counted(len(groups) - 3, 'cause')} more"
+    if any(number for number, _ in kinds):
+        yield "no scale" if dla else "FP16", ", ".join(text for number, text in kinds if number)
+    groups = [group_line(group, macs.total) for group in summary.root_causes.groups if group.layers]
+    yield from few_lines("", groups, "cause")
     if summary.root_causes.what_if:
         yield "try", best_line(summary.root_causes.what_if, macs.total)
     if summary.preset:
         yield "preset", " ".join(summary.preset)
-    for note in summary.dla.notes if summary.dla else ():
+    for note in dla.notes if dla else ():
         yield "", note
+    yield from _outcome(summary)
+
+
+def _scales(scales: rows.ScaleCounts) -> str:
+    inferred = scales.total - scales.explicit
+    more = f", {inferred} inferred" if inferred else ""
+    automatic = f", {scales.automatic} more for TensorRT's own" if scales.automatic else ""
+    return f"{counted(scales.total, 'tensor')} ({scales.explicit} from the model{more}{automatic})"
+
+
+def _outcome(summary: rows.Summary) -> Iterator[tuple[str, str]]:
+    """What was written, and how well it keeps the model's values."""
+    weights, found, macs = summary.weights, summary.metric, summary.coverage.macs
     if summary.dla_rewrites:
         yield "rewritten", summary.dla_rewrites
-    weights, found = summary.weights, summary.metric
     why = "; I-W1 gives the cause of each (--verbose)" if not weights.exact else ""
     if weights.total:
         yield "weights", f"{weights.exact} of {weights.total} keep every trained value{why}"
@@ -71,6 +84,14 @@ def _rows(summary: rows.Summary) -> Iterator[tuple[str, str]]:
     yield "header", summary.cache_header + default
     if macs.total is None and summary.dynamic_inputs:
         yield "shapes", f"set --shapes NAME:DIMS for {', '.join(summary.dynamic_inputs)} to count MACs"
+
+
+def few_lines(label: str, lines: Sequence[str], noun: str, most: int = FEW) -> Iterator[tuple[str, str]]:
+    """The first of `lines` below one label, and how many more there are."""
+    for line in lines[:most]:
+        yield label, line
+    if len(lines) > most:
+        yield "", f"and {counted(len(lines) - most, noun)} more"
 
 
 def cut_lines(split: Optional[rows.CutParts], not_cut: str = "") -> Iterator[tuple[str, str]]:
@@ -100,42 +121,47 @@ def cut_lines(split: Optional[rows.CutParts], not_cut: str = "") -> Iterator[tup
 
 def print_many(summaries: Sequence[rows.Summary], failures: list[dict[str, str]]) -> None:
     """The table below several translations: one row a model, those that failed included."""
-    console = Console(highlight=False)
-    times = ["ms"] if any(summary.cost for summary in summaries) else []  # estimated on a DLA alone
-    titles = ["model", "INT8 layers", "INT8 MACs", *times, "FP16 avoidable", "warnings", "status"]
-    lines: list[tuple[str, ...]] = []
+    timed = any(summary.cost for summary in summaries)  # estimated on a DLA alone
+    titles = ["model", "INT8 layers", "INT8 MACs", *["ms"] * timed, "FP16 avoidable", "warnings", "status"]
     missed = {row["model"] for row in failures}
-    for summary in summaries:
-        layers, macs = summary.coverage.layers, summary.coverage.macs
-        on_dla = summary.dla.shares.dla_int8 if summary.dla else None
-        warnings = sum(d.severity == "warning" for d in summary.diagnostics)
-        int8, int8_macs = (on_dla.layers, on_dla.macs) if on_dla else (layers.int8, macs.int8)
-        share = percent(int8_macs, macs.total) if macs.total else "unknown"
-        time = [milliseconds(summary.cost.milliseconds if summary.cost else None).replace(" ms", "")] if times else []
-        cells = (f"{int8} of {layers.total}", share, *time, str(layers.avoidable), str(warnings))
-        lines.append((summary.model, *cells, "below limit" if summary.source in missed else "done"))
+    lines = [
+        (summary.model, *_figures(summary, timed), "below limit" if summary.source in missed else "done")
+        for summary in summaries
+    ]
     translated = {summary.source for summary in summaries}
     failed = (row["model"] for row in failures if row["model"] not in translated)
     lines += ((model, *["-"] * (len(titles) - 2), "failed") for model in failed)
-    last = len(titles) - 1
-    print_table(console, titles, lines, right=tuple(range(1, last)), ratios=(1, *[0] * last))
+    print_table(Console(highlight=False), titles, lines, right=range(1, len(titles) - 1))
+
+
+def _figures(summary: rows.Summary, timed: bool) -> Iterator[str]:
+    layers, macs = summary.coverage.layers, summary.coverage.macs
+    best = summary.dla.shares.dla_int8 if summary.dla else None
+    yield f"{best.layers if best else layers.int8} of {layers.total}"
+    yield percent(best.macs if best else macs.int8, macs.total) if macs.total else "unknown"
+    if timed:
+        yield milliseconds(summary.cost.milliseconds if summary.cost else None).replace(" ms", "")
+    yield str(layers.avoidable or "-")
+    yield str(sum(d.severity == "warning" for d in summary.diagnostics) or "-")
 
 
 def verdict(dla: Union[rows.Dla, rows.DlaSummary], cost: rows.Cost) -> Iterator[tuple[str, str]]:
-    """The DLA's verdict: devices, times, and transitions between them."""
+    """The DLA's verdict: devices, times, and transitions between them. What is zero is left out."""
     for name, label in _LABELS.items():
         share = getattr(dla.shares, name)
-        if name == "gpu" and not share.layers:
+        if not share.layers:
+            if name == "dla_int8":  # what the DLA is for: its absence is worth a line
+                yield label, "no layer"
             continue
-        macs = f"{percent(share.macs_share, 1)} of MACs" if share.macs_share is not None else "no MACs"
-        parts = [counted(share.layers, "layer"), "MACs unknown" if share.macs is None else macs]
-        if name == "gpu":
-            ops = dla.gpu_operators.items() if isinstance(dla, rows.DlaSummary) else ()
-            parts += [", ".join(f"{number} {op}" for op, number in ops)] if ops else []
-        elif share.milliseconds is not None:
-            parts.append(
-                f"{milliseconds(share.milliseconds)} ({percent(share.milliseconds, cost.milliseconds) or '-'})"
-            )
+        parts = [counted(share.layers, "layer")]
+        if share.macs is None:
+            parts.append("MACs unknown")
+        elif share.macs_share:
+            parts.append(f"{percent(share.macs_share, 1)} of MACs")
+        if name == "gpu" and isinstance(dla, rows.DlaSummary):
+            parts += [f"{number} {op}" for op, number in dla.gpu_operators.items()]
+        elif name != "gpu" and share.milliseconds:
+            parts.append(f"{milliseconds(share.milliseconds)} ({percent(share.milliseconds, cost.milliseconds)})")
         yield label, ", ".join(parts)
     yield "time", _time(cost, bool(dla.shares.gpu.layers))
     between = [

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from qdq_translator.core.formats.tune_rows import FP16, Measured, Tuned, Tuning
 from qdq_translator.core.words import counted, milliseconds, others
-from qdq_translator.output.report.tables import table_of
+from qdq_translator.output.report.tables import print_table
 
 MOST_ROWS, LONGEST = 8, 400
 """Rows, and characters of a command: what is longer is in the file alone."""
@@ -168,10 +168,7 @@ def print_outcome(results: Tuning, file: str) -> None:
         f"[bold]{escape(results.model.file)}[/bold]: {escape(metric.name)} = {metric.reference:.6g} as given, on "
         f"{counted(results.data.samples, 'sample')}; {counted(results.evaluations, 'network')} measured"
     )
-    drawn = table_of(*headings, right=tuple(range(1, len(headings) - 1)))
-    for row in rows:
-        drawn.add_row(*map(escape, row), style="bold" if row[0] == CHOSEN else "")
-    console.print(drawn)
+    print_table(console, headings, rows, right=range(1, len(headings) - 1), bold=CHOSEN)
     for note in notes(results):
         console.print(f"  {escape(note)}")
     command = results.command if len(results.command) <= LONGEST else f"'command' in {file}"
