@@ -25,7 +25,7 @@ _SHOWN = 10
 def run(options: Options) -> int:
     """Builds and reports. Exit status 0, or an error."""
     if options.translation.endswith(EXPLICIT_SUFFIX):
-        options.explicit = True
+        options = dataclasses.replace(options, explicit=True)
     if options.engine == "rtx" and not options.explicit:
         raise UsageError(
             "TensorRT-RTX has no implicit quantization.", "Give an explicit network: -t NAME_explicit.onnx."

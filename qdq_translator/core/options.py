@@ -7,31 +7,63 @@ No `from __future__ import annotations` here: argparse-dataclass reads the real 
 import dataclasses
 import functools
 import os
+from types import MappingProxyType
 from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Union, get_args, get_origin
 
 from qdq_translator.core.disk import shown_place
 from qdq_translator.core.errors import UsageError
+from qdq_translator.core.formats.rows import Row
 from qdq_translator.core.parsing import GROUPS, not_a_choice, sentence
 
-REQUIRED = object()
-"""As the default of an option: it must be given."""
+REQUIRED, _BY_KIND = object(), object()
+"""As the default of an option: it must be given; that of its annotation."""
 
 
-def setting(help: str, default: Any = False, short: str = "", positional: bool = False, **metadata: Any) -> Any:
-    """A dataclass field that is the command-line option `--NAME` (the field's name); `parsing.make_parser` reads it.
+def setting(
+    help: str, metavar: str = "", default: Any = _BY_KIND, short: str = "", positional: bool = False, **metadata: Any
+) -> Any:
+    """A field that is the command-line option `--NAME` (the field's name); `parsing.make_parser` reads it.
 
-    short: a second flag, such as `-n`. `group`: the heading in the help (one of `parsing.GROUPS`). Further metadata is
-    for argparse-dataclass: `choices`, `nargs` (of a list: one or more, a positional one any number), `metavar`, `type`.
+    default: by default that of the annotation: None, [], False, "", or the first of its choices. short: a second flag,
+    such as `-n`. `group`: the heading in the help (one of `parsing.GROUPS`). Further metadata is for
+    argparse-dataclass: `choices`, `type`, `nargs` (by default, a list has one or more values, a positional one any
+    number).
     """
-    if default not in (REQUIRED, None, False, "", [], ()):
-        shown = " ".join(str(v) for v in default) if isinstance(default, (list, tuple)) else default
-        help = f"{help} (default: {shown})"
+    if metavar:
+        metadata["metavar"] = metavar
     metadata.update(short=short, positional=positional, help=help.replace("%", "%%"))
     if default is REQUIRED:
         return dataclasses.field(metadata=metadata)
+    if default not in (_BY_KIND, "", 0):
+        metadata["help"] += f" (default: {' '.join(map(str, default)) if isinstance(default, list) else default})"
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+class Options(Row):
+    """Options of a command, or some of them."""
+
+    def __init_subclass__(cls) -> None:
+        for name, kind in cls.__annotations__.items():
+            field = cls.__dict__.get(name)
+            if isinstance(field, dataclasses.Field) and field.default is _BY_KIND:
+                _complete(field, kind)
+        super().__init_subclass__()
+
+
+def _complete(field: "dataclasses.Field[Any]", kind: Any) -> None:
+    """Gives an option the default of its annotation."""
+    inside = get_args(kind)
+    if get_origin(kind) is list:
+        field.default, field.default_factory = dataclasses.MISSING, list
+    elif get_origin(kind) is Literal:
+        field.default = inside[0]
+        field.metadata = MappingProxyType(
+            {**field.metadata, "help": f"{field.metadata['help']} (default: {inside[0]})"}
+        )
+    else:
+        field.default = None if type(None) in inside else (inside or (kind,))[0]()
 
 
 in_essential, in_target, in_quantizers, in_inference, in_calibration, in_output, in_automation = (
@@ -41,14 +73,12 @@ in_essential, in_target, in_quantizers, in_inference, in_calibration, in_output,
 
 def translation_option() -> Any:
     """`-t` of every command that reads a translation."""
-    return setting("the output folder of translate, or a NAME_noqdq.onnx", "./translated", short="-t", metavar="PATH")
+    return setting("the output folder of translate, or a NAME_noqdq.onnx", "PATH", "./translated", short="-t")
 
 
 def model_option() -> Any:
     """`-i` of the commands that read a translation but not the model itself."""
-    return setting(
-        "the model whose translation to use, if the folder contains several", "", short="-i", metavar="MODEL"
-    )
+    return setting("the model whose translation to use, if the folder contains several", "MODEL", "", short="-i")
 
 
 def choices_of(field: "dataclasses.Field[Any]") -> Sequence[str]:
@@ -139,8 +169,7 @@ refused otherwise. Options of the command alone (`cut_tail`) mean nothing to `tr
 backward half is only a lower bound, the markers of S9, and `--unify_scales max`, which costs resolution."""
 
 
-@dataclasses.dataclass(frozen=True)
-class TranslateOptions:
+class TranslateOptions(Options):
     """How a model is translated. Field names are the names of the flags. Raises UsageError (a ValueError) for a wrong
     value.
     """
@@ -148,8 +177,7 @@ class TranslateOptions:
     trt_calib_version: Optional[str] = in_target(
         "TensorRT version number in the header of the calibration cache, e.g. 8602 or 100300 (default: from "
         "--platform, else the installed TensorRT, else 8600)",
-        None,
-        metavar="N",
+        "N",
     )
     infer_average_pool_scales: bool = in_inference("infer missing scales of average pooling (rule S6)")
     infer_concat_scales: bool = in_inference("infer missing scales of Concat inputs and outputs (rule S7)")
@@ -160,87 +188,80 @@ class TranslateOptions:
     )
     infer_add_scales: bool = in_inference("infer missing scales around Add, Sub and Sum (rule S11)")
     inference: Literal["sound", "reference"] = in_inference(
-        "reference: NVIDIA's formulas, including those that can only clip (rules S5, S6, S8)", "sound"
+        "reference: NVIDIA's formulas, including those that can only clip (rules S5, S6, S8)"
     )
     keep_fp16: List[str] = in_target(
         "layers to keep in FP16: names, patterns with *, or @FILE with one per line (or a --layerPrecisions argument)",
-        [],
-        metavar="LAYER",
+        "LAYER",
     )
     keep_norm_fp16: bool = in_target(
         "keep layers without weights that read or make the input of a LayerNormalization in FP16 (rule P1)"
     )
     calibration_type: Literal["max", "histogram"] = in_quantizers(
-        "how the weights were calibrated: max checks that weight scales are max|w|/127 (rule W3)", "max"
+        "how the weights were calibrated: max checks that weight scales are max|w|/127 (rule W3)"
     )
     addtl_ops_to_infer_adjacent_scales: List[str] = in_inference(
-        "further ONNX operators whose input and output share one scale (rule S3)", [], metavar="OP"
+        "further ONNX operators whose input and output share one scale (rule S3)", "OP"
     )
     rename_node_outputs: bool = in_output("name every tensor after the node that produces it (rule F5)")
     add_unary_ew_scales_for_dla: bool = in_inference(
         "a scale of 1.0 between a Conv and the Add that it is fused with on a DLA (rule S9)"
     )
-    target: Literal["gpu", "orin-dla", "xavier-dla"] = in_essential("hardware whose rules the plan follows", "gpu")
+    target: Literal["gpu", "orin-dla", "xavier-dla"] = in_essential("hardware whose rules the plan follows")
     platform: Optional[str] = in_essential(
-        "e.g. jetpack-6.2 or drive-os-6.0.9: sets cache version and DLA rules", None, metavar="NAME"
+        "e.g. jetpack-6.2 or drive-os-6.0.9: sets cache version and DLA rules", "NAME"
     )
     weights: Literal["baked", "float"] = in_quantizers(
-        "baked: weights on the trained int8 grid; float: the exporter's original float weights (rules W1, W2)", "baked"
+        "baked: weights on the trained int8 grid; float: the exporter's original float weights (rules W1, W2)"
     )
     on_conflict: Literal["max", "min", "first", "error"] = in_quantizers(
-        "scale of a tensor that is quantized with different scales (rule C1)", "max"
+        "scale of a tensor that is quantized with different scales (rule C1)"
     )
     asymmetric: Literal["error", "widen", "data", "keep"] = in_quantizers(
         "zero points other than 0 (int8) or 128 (uint8): refuse the model, use the smallest symmetric scale that "
         "covers the range (widen, the choice of presets) or the best one for --calibrate (data, that of presets with "
-        "--calibrate); keep: as uint8, for 'explicit --target orin-dla' only",
-        "error",
+        "--calibrate); keep: as uint8, for 'explicit --target orin-dla' only"
     )
     per_channel_activations: Literal["error", "max"] = in_quantizers(
-        "activations with one scale per channel: refuse the model, or use the largest scale", "error"
+        "activations with one scale per channel: refuse the model, or use the largest scale"
     )
     scales: Optional[str] = in_quantizers(
         "for a float model: a file with one scale per tensor name (AIMET .encodings, ONNX Runtime's calibration "
         "table, PPQ's JSON, a TensorRT calibration cache; rule Q14)",
-        None,
-        metavar="FILE",
+        "FILE",
     )
     missing_zero_point: Literal["uint8", "int8"] = in_quantizers(
-        "type of a QuantizeLinear without zero point: uint8 as in the ONNX standard, or int8 as some exporters intend",
-        "uint8",
+        "type of a QuantizeLinear without zero point: uint8 as in the ONNX standard, or int8 as some exporters intend"
     )
     graph_optimizer: Literal["native", "onnxoptimizer"] = in_output(
-        "the implementation that folds BatchNormalization and Pad (rule F4)", "native"
+        "the implementation that folds BatchNormalization and Pad (rule F4)"
     )
     no_auto_names: bool = in_target("omit tensors that exist only in TensorRT's network from the cache (rule S10)")
     unify_scales: Literal["off", "warn", "max", "data", "requantize"] = in_target(
         "on a DLA, tensors that must share one range (Concat, element-wise): ignore them, report them, raise all to "
         "the largest range, use the range with the least error on the inputs of --calibrate, or add Scales to those "
         "that other layers read too, if that gains on these inputs",
-        "warn",
+        default="warn",
     )
     max_bits_lost: float = in_target(
         "resolution that --unify_scales max may cost a tensor; layers that would cost more stay FP16",
-        3.0,
-        metavar="BITS",
+        "BITS",
+        default=3.0,
     )
     dla_rewrites: Union[bool, str] = in_target(
         "on a DLA target, replace operators that the DLA does not support with ones that it supports (force: on the "
-        "target gpu too; approximate: also Erf and Gelu, with an error below 0.0005, rule D22; list: print the "
-        "rules)",
+        "target gpu too; approximate: also Erf and Gelu, with an error below 0.0005, rule D22; list: print the rules)",
         nargs="?",
         type=str,
         choices=("on", "list", "force", "approximate"),
     )
     dla_output: Literal["same", "4d"] = in_target(
         "4d: graph inputs and outputs have four dimensions, without the Reshape next to them (rule D16; needs "
-        "--dla_rewrites)",
-        "same",
+        "--dla_rewrites)"
     )
     assume: Optional[str] = in_target(
         "assume an unconfirmed fact: pow (from TensorRT 10.3 on the DLA supports Pow with one constant operand; its "
         "operator page lists Pow, NvInfer.h does not; limit O3). Check it on a board",
-        None,
         choices=("pow",),
     )
     prove: bool = in_target(
@@ -250,44 +271,36 @@ class TranslateOptions:
     preset: Optional[str] = in_essential(
         "all options that cost no accuracy by the rules: scale inference; dla also sets the rewrites and --target "
         "orin-dla. Single flags and --without override it",
-        None,
         choices=tuple(PRESETS),
     )
     without: List[str] = in_essential(
-        "flags that --preset must not set, e.g. --preset dla --without dla_rewrites infer_add_scales",
-        [],
-        metavar="FLAG",
+        "flags that --preset must not set, e.g. --preset dla --without dla_rewrites infer_add_scales", "FLAG"
     )
     power_mode: Optional[str] = in_target(
         "power mode for the estimated time on a DLA: MAXN, 50W, 30W (AGX Orin) or DRIVE (default: DRIVE with a "
         "drive-os platform, else MAXN)",
-        None,
-        metavar="MODE",
+        "MODE",
     )
-    dla_clock: Optional[float] = in_target("DLA clock instead of a power mode, 1.331 to 1.6", None, metavar="GHZ")
-    cost_model: Optional[str] = in_target("cost model of a board, written by 'plan --fit'", None, metavar="FILE")
+    dla_clock: Optional[float] = in_target("DLA clock instead of a power mode, 1.331 to 1.6", "GHZ")
+    cost_model: Optional[str] = in_target("cost model of a board, written by 'plan --fit'", "FILE")
     calibrate: Optional[str] = in_calibration(
         "compute missing scales from these inputs (an .npz, .npy, image, or a folder of them; rule K1), also for a "
         "float model; needs ONNX Runtime",
-        None,
-        metavar="DATA",
+        "DATA",
     )
     calibrate_method: str = in_calibration(
         "range of a tensor: max (the largest magnitude), percentile (99.99), entropy (least divergence of 2048 to "
         "4096 bins), mse (least squared error; use percentile if the data contain a few meaningless extreme values) "
         "or output (mse, then least error of the network's outputs); another method for the outputs of one operator: "
         "mse,Add:max,Concat:percentile",
-        "mse",
-        metavar="METHOD",
+        "METHOD",
+        default="mse",
     )
-    calibrate_samples: Optional[int] = in_calibration(
-        "number of samples to use (default: all of --calibrate)", None, metavar="N"
-    )
+    calibrate_samples: Optional[int] = in_calibration("number of samples to use (default: all of --calibrate)", "N")
     recalibrate: List[str] = in_calibration(
         "replace the model's scales of these tensors, or of the N tensors whose scales fit the data worst (worst:N), "
         "with scales from --calibrate (rule K2)",
-        [],
-        metavar="TENSOR",
+        "TENSOR",
     )
     equalize: bool = in_calibration(
         "with --calibrate on a float model: rescale channels along Convs so that one INT8 scale fits all of them, if "
@@ -295,20 +308,17 @@ class TranslateOptions:
     )
     calibrate_outputs: bool = in_calibration("compute scales of graph outputs too (overrides rule S2)")
     ignore_nonfinite: bool = in_calibration("skip samples with NaN or infinities instead of refusing the data")
-    image_mean: List[float] = in_calibration("images: mean per channel, for pixels in [0, 1]", [0.0], metavar="M")
-    image_std: List[float] = in_calibration("images: divisor after the mean", [1.0], metavar="S")
-    layout: Literal["auto", "nchw", "nhwc"] = in_calibration("images: layout of the input", "auto")
-    shapes: List[str] = in_target(
-        "sizes for dynamic input dimensions, e.g. images:1x3x640x640", [], metavar="NAME:DIMS"
-    )
+    image_mean: List[float] = in_calibration("images: mean per channel, for pixels in [0, 1]", "M", default=[0.0])
+    image_std: List[float] = in_calibration("images: divisor after the mean", "S", default=[1.0])
+    layout: Literal["auto", "nchw", "nhwc"] = in_calibration("images: layout of the input")
+    shapes: List[str] = in_target("sizes for dynamic input dimensions, e.g. images:1x3x640x640", "NAME:DIMS")
     keep_model: bool = in_output(
         "do not change a float model, and write a cache for that file: for programs that build from your ONNX "
         "(DeepStream, ultralytics, ONNX Runtime); needs --calibrate"
     )
     cache_algorithm: Literal["entropy2", "minmax", "entropy", "legacy"] = in_target(
         "calibration algorithm in the header of the cache, as the program that reads it expects (trtexec and every "
-        "DLA: entropy2; ultralytics on a GPU: minmax)",
-        "entropy2",
+        "DLA: entropy2; ultralytics on a GPU: minmax)"
     )
     annotate: bool = in_output("write precision, device, scales and reasons into the ONNX metadata, for Netron")
     strict: bool = in_automation("treat warnings as errors")
@@ -335,56 +345,47 @@ class TranslateOptions:
         return parse_shapes(self.shapes)
 
 
-@dataclasses.dataclass(frozen=True)
 class TranslateCommand(TranslateOptions):
     """Remove QuantizeLinear and DequantizeLinear from ONNX models and write the inputs of TensorRT's implicit
     INT8: a float ONNX, a calibration cache, a precision config and the --layerPrecisions argument."""
 
     metric: Optional[str] = in_calibration(
         "your own metric (see verify), measured for the model and its simulated engine on the data of --calibrate",
-        None,
-        metavar="WHERE:NAME",
+        "WHERE:NAME",
     )
     max_metric_drop: Optional[float] = in_calibration(
-        "exit status 1 if --metric falls by more than X from the model to the simulated engine", None, metavar="X"
+        "exit status 1 if --metric falls by more than X from the model to the simulated engine", "X"
     )
-    models: List[str] = in_essential(
-        "ONNX models with Q/DQ nodes, or folders of them", [], metavar="MODEL", positional=True
-    )
-    input_onnx_models: List[str] = in_essential(
-        "the same as MODEL (the flag of NVIDIA's script)", [], metavar="MODEL", short="-i"
-    )
+    models: List[str] = in_essential("ONNX models with Q/DQ nodes, or folders of them", "MODEL", positional=True)
+    input_onnx_models: List[str] = in_essential("the same as MODEL (the flag of NVIDIA's script)", "MODEL", short="-i")
     example: bool = in_essential("translate the model that ships with the package")
-    output_dir: str = in_essential("output folder", "./translated", metavar="DIR", short="-o")
+    output_dir: str = in_essential("output folder", "DIR", default="./translated", short="-o")
     verbose: bool = in_output("more output, and tracebacks of errors")
     quiet: bool = in_output("print errors only")
     json: bool = in_output("print the summary as one JSON object on stdout, and nothing else")
-    jobs: str = in_automation("number of models translated in parallel; auto: one per processor core", "1", metavar="N")
+    jobs: str = in_automation("number of models translated in parallel; auto: one per processor core", "N", default="1")
     workers: int = in_automation(
-        "processes that share the samples; the results do not depend on their number", 1, metavar="N"
+        "processes that share the samples; the results do not depend on their number", "N", default=1
     )
     scheduler: Optional[str] = in_automation(
         "Dask scheduler (tcp://host:8786) whose workers process the samples instead; they read the data themselves",
-        None,
-        metavar="ADDRESS",
+        "ADDRESS",
     )
     provider: str = in_automation(
-        "execution provider of ONNX Runtime: cpu, cuda, ... if installed", "cpu", metavar="NAME"
+        "execution provider of ONNX Runtime: cpu, cuda, ... if installed", "NAME", default="cpu"
     )
     fail_under_int8_macs: Optional[float] = in_automation(
-        "exit status 1 if fewer multiply-accumulates are planned in INT8 (with a DLA as target: on the DLA)",
-        None,
-        metavar="PERCENT",
+        "exit status 1 if fewer multiply-accumulates are planned in INT8 (with a DLA as target: on the DLA)", "PERCENT"
     )
     fail_over_ms: Optional[float] = in_automation(
-        "exit status 1 if the estimated time of the layers on the DLA is longer, or unknown", None, metavar="MS"
+        "exit status 1 if the estimated time of the layers on the DLA is longer, or unknown", "MS"
     )
     fail_on_gpu_fallback: bool = in_automation(
         "exit status 1 if a layer cannot run on the DLA target (layers that --cut_tail cuts off may)"
     )
     cut_tail: bool = in_target(
-        "on a DLA target, if most GPU layers follow the last large layers (the decode tail of a detector): also "
-        "write the DLA part and the tail into NAME_parts/, as 'split' does; needs ONNX Runtime"
+        "on a DLA target, if most GPU layers follow the last large layers (the decode tail of a detector): also write "
+        "the DLA part and the tail into NAME_parts/, as 'split' does; needs ONNX Runtime"
     )
 
 

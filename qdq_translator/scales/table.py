@@ -17,7 +17,6 @@ ASSUMED = "assumed"
 """Not a rule: the origin of every scale of `qdq-translator plan`."""
 
 
-@dataclasses.dataclass(frozen=True)
 class Origin(report_rows.Origin):
     """Which rule gave a scale, at which node, from which tensor. grid: the model's own scale and uint8 zero point, if
     it is not symmetric."""

@@ -26,7 +26,7 @@ from qdq_translator.core.formats.verify_rows import (
     Verification,
 )
 from qdq_translator.core.hypotheses import BETWEEN, FUSION, GPU_INT8, HYPOTHESES, RANGES, SIGMOID
-from qdq_translator.core.options import words_of
+from qdq_translator.core.options import parse_shapes, words_of
 from qdq_translator.core.progress import Progress, silent
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import Source, load_model
@@ -316,7 +316,7 @@ def _explicit_network(path: str, simulated: Simulated) -> Simulated:
 
 
 def _samples(options: VerifyOptions, network: ImplicitNetwork, made: Remembered) -> Samples:
-    sizes = made.sizes_for(options.sizes, "--shapes")
+    sizes = made.sizes_for(parse_shapes(options.shapes), "--shapes")
     if options.inputs is None:
         return random_samples(input_specs(network.model, sizes), network.scales, options.samples, options.seed)
     return given_samples(options.inputs, options.labels, network.model, sizes, options)

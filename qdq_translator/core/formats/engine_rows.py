@@ -6,17 +6,17 @@ without a profile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Dict, Final, Optional, Tuple
 
 from qdq_translator.core.formats.report_rows import Texts
+from qdq_translator.core.formats.rows import Row
 
 MISSING, DISOBEYED = "missing", "disobeyed"
 _SPARSE: Final = {"sparse": True}
 
 
-@dataclass(frozen=True)
-class Checked:
+class Checked(Row):
     """A planned layer versus the engine. verdict: see `engine.inspector`. engine_layer: that computes it. device:
     'GPU', 'DLA' or ''."""
 
@@ -30,7 +30,6 @@ class Checked:
     why: str
 
 
-@dataclass(frozen=True)
 class LayerVerdict(Checked):
     """expected: above INT8 by design."""
 
@@ -44,7 +43,6 @@ class LayerVerdict(Checked):
         return not self.expected and (missing or self.verdict == DISOBEYED)
 
 
-@dataclass(frozen=True)
 class BuiltLayer(Checked):
     """against: the plan. format: of inputs and outputs, in TensorRT's words. milliseconds: of the layer of the engine,
     in the row of the first planned layer that it computes; the others have None and the same `engine_layer`."""
@@ -55,8 +53,7 @@ class BuiltLayer(Checked):
     milliseconds: Optional[float]
 
 
-@dataclass(frozen=True)
-class ExtraLayer:
+class ExtraLayer(Row):
     """An engine layer that is not in the model; `change`: 'fp16 -> int8', or 'int8' if only the layout changes."""
 
     name: str
@@ -64,8 +61,7 @@ class ExtraLayer:
     change: str
 
 
-@dataclass(frozen=True)
-class Region:
+class Region(Row):
     """A `{ForeignNode[...]}`: the planned layers inside, and the precisions at its edges."""
 
     name: str
@@ -75,16 +71,14 @@ class Region:
     outputs: Texts
 
 
-@dataclass(frozen=True)
-class Fallback:
+class Fallback(Row):
     """A layer of a DLA engine that runs on the GPU. cause: TensorRT's sentence, or ''."""
 
     layer: str
     cause: str
 
 
-@dataclass(frozen=True)
-class Unmatched:
+class Unmatched(Row):
     """A layer of the engine, or a row of the profile, without a planned layer."""
 
     name: str
@@ -93,8 +87,7 @@ class Unmatched:
     milliseconds: Optional[float]
 
 
-@dataclass(frozen=True)
-class Unfused:
+class Unfused(Row):
     """A Q or DQ that stayed a layer of the engine. node: the Q or DQ; pattern: what is around it, '' if nothing
     explains it; cure. tensor: what the pair quantizes. readers: nodes that read the pair."""
 
@@ -107,8 +100,7 @@ class Unfused:
     milliseconds: Optional[float] = None
 
 
-@dataclass(frozen=True)
-class CheckSummary:
+class CheckSummary(Row):
     """Counts. int8: verdict -> layers planned in INT8."""
 
     obeys: bool
@@ -125,8 +117,7 @@ class CheckSummary:
     cache_rejected: bool
 
 
-@dataclass(frozen=True)
-class Engine:
+class Engine(Row):
     """layers: one row a planned layer. disagreements: names of the layers that run against the plan. unmatched: layers
     of the engine that compute no planned one. missing: planned, nowhere. unfused: of an explicit network."""
 
@@ -141,8 +132,7 @@ class Engine:
     unfused: Optional[Tuple[Unfused, ...]] = field(default=None, metadata=_SPARSE)
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(Row):
     """One of two engines, as in `BuiltLayer`."""
 
     actual: str
@@ -151,8 +141,7 @@ class Side:
     milliseconds: Optional[float]
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Row):
     """A layer of two engines. difference: ms, B - A (a layer fused into another one takes 0). differs: in precision or
     device."""
 
@@ -164,8 +153,7 @@ class Difference:
     differs: bool
 
 
-@dataclass(frozen=True)
-class ComparedEngines:
+class ComparedEngines(Row):
     """`engines` of `report --layer_info A B --json`. milliseconds: of A and B; unmatched_milliseconds: of layers of no
     planned one. differ: layers that do. layers: the largest difference first."""
 
@@ -175,8 +163,7 @@ class ComparedEngines:
     layers: Tuple[Difference, ...]
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Row):
     """Of a board. planned, other: distance of its outputs to the simulation at each end of a hypothesis, as a share of
     their range. held: 'planned', 'other', or '' if the outputs do not decide. layers: whose device answers."""
 
@@ -194,8 +181,7 @@ class Answer:
         return f"distance {self.planned:.2g} planned, {self.other:.2g} other" if known else self.layers
 
 
-@dataclass(frozen=True)
-class LogMessage:
+class LogMessage(Row):
     """A known message of a log. kind: see `engine.messages.Message`. names: layers or tensors that it named."""
 
     id: str
@@ -209,8 +195,7 @@ class LogMessage:
     names: Texts
 
 
-@dataclass(frozen=True)
-class Board:
+class Board(Row):
     """NAME_board.json. schema_version to l4t: lines of board_info.txt; model and cache are SHA-256 digests. The rest is
     missing if the build failed. check, against: as in `Engine.summary` and `Engine.disagreements`. lines: for
     the terminal. milliseconds: of all layers of the engine; layers: of each; estimate: of the plan, for a DLA."""

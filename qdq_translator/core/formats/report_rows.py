@@ -4,10 +4,11 @@ explains the keys.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Dict, Final, List, Literal, Optional, Tuple, Union
 
 from qdq_translator._version import __version__
+from qdq_translator.core.formats.rows import Row
 
 GENERATOR: Final = f"qdq-translator {__version__}"
 INT8: Final = "int8"
@@ -24,24 +25,21 @@ _SPARSE = {"sparse": True}
 _LATER = {"later": True}
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Row):
     """The model that was translated. file, sha256: empty for a model in memory."""
 
     file: str
     sha256: str
 
 
-@dataclass(frozen=True)
-class CacheVersion:
+class CacheVersion(Row):
     """Of the calibration cache. number: in its header. origin: 'option', 'platform', 'installed' or 'default'."""
 
     number: str
     origin: str
 
 
-@dataclass(frozen=True)
-class WeightParts:
+class WeightParts(Row):
     """Elements of weights: in INT8, and above it by design, by a limit of the DLA, or avoidably. total: the sum of the
     other four.
     """
@@ -53,15 +51,13 @@ class WeightParts:
     avoidable: int
 
 
-@dataclass(frozen=True)
 class LayerParts(WeightParts):
     """The same in layers. without_float_data: layers on shapes, integers or constants, not in `total`."""
 
     without_float_data: int
 
 
-@dataclass(frozen=True)
-class MacParts:
+class MacParts(Row):
     """The same in MACs: of Conv, ConvTranspose, Gemm, MatMul, Einsum, LSTM, GRU and RNN, with batch 1 if the batch
     is dynamic. total, int8, by_design, limit, avoidable: None if the MACs of one layer are unknown, which
     `--shapes` fixes. unknown_layers: how many such layers there are."""
@@ -74,8 +70,7 @@ class MacParts:
     unknown_layers: int
 
 
-@dataclass(frozen=True)
-class Coverage:
+class Coverage(Row):
     """Share of INT8. A layer above INT8 is in one of three classes. By design: it makes a graph output, or leads
     only through data movement and final activations to graph outputs; TensorRT gives the last multiplying layer
     before a float output a float output, and a graph output never gets an inferred scale (rule S2). Limit: all its
@@ -86,8 +81,7 @@ class Coverage:
     weights: WeightParts
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(Row):
     """Origin of a scale. rule: that gave it. node: where it applied. source: the tensor whose scale it used. note:
     remark of the rule.
     """
@@ -98,8 +92,7 @@ class Origin:
     note: str = field(default="", metadata=_SPARSE)
 
 
-@dataclass(frozen=True)
-class End:
+class End(Row):
     """A graph input or output as the application has it. name: tensor. shape: list of sizes; a dynamic size is its
     name or None; None if nothing is known. is_float: whether the tensor has a float type. scale: quantization step
     (real = quantized value * scale), or None. hex: the scale as in the cache: float32, big-endian. origin: None
@@ -118,8 +111,7 @@ class End:
         return self.shape is None or any(not isinstance(size, int) for size in self.shape)
 
 
-@dataclass(frozen=True)
-class LayerCost:
+class LayerCost(Row):
     """Estimated time of one layer on the DLA. milliseconds, bytes: as planned; None if unknown or if no figure is
     published. bound: 'compute', 'memory', 'overhead', or '' for a layer without its own time. int8_milliseconds,
     fp16_milliseconds: of the layer in either precision. fused_into: the layer that contains it, or ''. share: 0 to
@@ -134,8 +126,7 @@ class LayerCost:
     share: Optional[float] = None
 
 
-@dataclass(frozen=True)
-class LayerPlan:
+class LayerPlan(Row):
     """One node of the stripped model: the record that plan, estimate, simulation, report and `check-engine` read.
     name, op: node and ONNX operator. device: 'none' if TensorRT evaluates the layer at build time. precision:
     'int8'; 'fp16' for anything higher; 'none' without float data. hypotheses: assumptions about device, precision
@@ -187,8 +178,7 @@ class LayerPlan:
         return self.device if NO_PRECISION in (self.device, self.precision) else f"{self.device}-{self.precision}"
 
 
-@dataclass(frozen=True)
-class RootCause:
+class RootCause(Row):
     """One tensor without scale from which others would follow. tensor: the cause. users: its counterpart in the
     given model: itself, except for tensors made by rewrites. producer, op: the node that makes it; '' and 'graph
     input' for an input. sentence: the layers in FP16 because of it. why: the rule that would give the scale and why
@@ -214,8 +204,7 @@ class RootCause:
     milliseconds: Optional[float] = None
 
 
-@dataclass(frozen=True)
-class CauseGroup:
+class CauseGroup(Row):
     """Causes with the same operator and the same kind of cure (rules, data or quantization). layers: avoidable
     layers that the whole group brings to INT8. macs: theirs. total_macs: with all groups before it. milliseconds:
     estimated gain, or None."""
@@ -229,8 +218,7 @@ class CauseGroup:
     milliseconds: Optional[float] = None
 
 
-@dataclass(frozen=True)
-class WhatIf:
+class WhatIf(Row):
     """The plan with further options, each alone if there are several, then all together. scales: tensors with a
     scale. For a DLA target each is evaluated on the model, including `--dla_rewrites` and `--unify_scales max`,
     with the figures of the DLA, best first. int8_layers, int8_macs: in INT8; None if unknown. gpu_layers,
@@ -246,8 +234,7 @@ class WhatIf:
     bits_lost: Optional[float] = field(default=None, metadata={"digits": 3})
 
 
-@dataclass(frozen=True)
-class FoundCauses:
+class FoundCauses(Row):
     """Causes of higher precision. causes: a small set of tensors from which all missing scales of avoidable layers
     follow by the enabled rules; the smallest set if each rule needs one known tensor; sorted by `milliseconds` if
     estimated, else by `macs`, largest first. groups: the same, joined. what_if: options worth trying."""
@@ -257,8 +244,7 @@ class FoundCauses:
     what_if: List[WhatIf]
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Row):
     """A violated limit of the DLA. limit: its row in `qdq_translator/targets/dla/limits.py`. text: the limit.
     found: in the model. effect: 'gpu' or 'dla-fp16'. source: public source of the limit; sources state limits, not
     consequences: that a layer outside an INT8 limit runs in FP16, and outside any other limit on the GPU, is
@@ -272,8 +258,7 @@ class Finding:
     status: str
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Row):
     """Placement of one layer. findings: limits that it violates. unknown: limits that need unknown shapes.
     subgraph: number of its DLA subgraph, -1 for none. wants_scale: on the GPU only because a scale is missing."""
 
@@ -286,8 +271,7 @@ class Verdict:
     wants_scale: bool = False
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(Row):
     """Layers per verdict. gpu: a build error without GPU fallback. folded: shape arithmetic and constants."""
 
     dla_int8: int = field(metadata={"key": "dla-int8"})
@@ -296,8 +280,7 @@ class Counts:
     folded: int
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(Row):
     """Layers of one verdict. macs, macs_share: None if unknown. milliseconds, milliseconds_share: of the layers on
     the DLA; None on the GPU."""
 
@@ -308,31 +291,27 @@ class Share:
     milliseconds_share: Optional[float] = None
 
 
-@dataclass(frozen=True)
-class Shares:
+class Shares(Row):
     dla_int8: Share = field(metadata={"key": "dla-int8"})
     dla_fp16: Share = field(metadata={"key": "dla-fp16"})
     gpu: Share
 
 
-@dataclass(frozen=True)
-class Transition:
+class Transition(Row):
     """Tensors that pass from one side to another. bytes: as their producer writes them; None if unknown."""
 
     tensors: int
     bytes: Optional[int]
 
 
-@dataclass(frozen=True)
-class Transitions:
+class Transitions(Row):
     """int8_fp16: between precisions on the DLA. dla_gpu: between the devices."""
 
     int8_fp16: Transition
     dla_gpu: Transition
 
 
-@dataclass(frozen=True)
-class Dla:
+class Dla(Row):
     """Placement on a DLA: predicted from documented and inferred limits, not measured on a DLA. generation: 'orin'
     or 'xavier'. subgraphs: predicted DLA subgraphs, one loadable each. max_loadables: that a core holds at once.
     notes: sentences. layers: one for each row of the plan."""
@@ -347,8 +326,7 @@ class Dla:
     transitions: Transitions
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(Row):
     """An estimate from published figures (cost.md) for one DLA core. milliseconds: all layers on the DLA; None if a
     shape is unknown or no figure is published. fp16_milliseconds: the same with all layers in FP16.
     between_milliseconds: transitions between DLA and GPU: 0.58 per further DLA region, half of that for GPU layers
@@ -370,14 +348,12 @@ class Cost:
     model: Optional[Dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class NodeRow:
+class NodeRow(Row):
     node: str
     op: str
 
 
-@dataclass(frozen=True)
-class Applied:
+class Applied(Row):
     """One application of a rewrite rule. rule: see dla_rewrites.md. before, after: removed and added nodes.
     tensors: removed tensor -> the tensors that contain its values. new_tensors: not in the original; their scales
     are in `scales`, with the rule as origin."""
@@ -389,8 +365,7 @@ class Applied:
     new_tensors: Texts
 
 
-@dataclass(frozen=True)
-class Left:
+class Left(Row):
     """A layer that remains on the GPU. limit: of the DLA. why: no rule applied, or ''."""
 
     node: str
@@ -399,8 +374,7 @@ class Left:
     why: str
 
 
-@dataclass(frozen=True)
-class Rewrites:
+class Rewrites(Row):
     """Result of `--dla_rewrites`; empty without the option. applied: one row per application, in order. nodes: node
     that was removed or has another operator now -> its replacements. tensors: removed tensor -> the tensors that
     contain its values or parts of them. left: layers that remain on the GPU."""
@@ -411,8 +385,7 @@ class Rewrites:
     left: Tuple[Left, ...]
 
 
-@dataclass(frozen=True)
-class SharedTensor:
+class SharedTensor(Row):
     """scale: its own, before. bits_lost: log2 of the ratio of the scales."""
 
     tensor: str
@@ -420,8 +393,7 @@ class SharedTensor:
     bits_lost: float = field(metadata={"digits": 3})
 
 
-@dataclass(frozen=True)
-class SharedRange:
+class SharedRange(Row):
     """Tensors that the DLA requires to share a scale and whose scales differ. scale, source: the largest scale and
     its tensor. raised: whether `--unify_scales max` applied it to all. refused: whether that would exceed
     `--max_bits_lost`, so that `nodes` stay in FP16. nodes: the layers that require it."""
@@ -434,8 +406,7 @@ class SharedRange:
     tensors: Tuple[SharedTensor, ...]
 
 
-@dataclass(frozen=True)
-class TensorScale:
+class TensorScale(Row):
     """A tensor with a scale: inputs first, then node outputs. scale: quantization step. hex: as in the cache.
     explicit: from a quantizer of the model. rule, node, source, note: as in `inputs[].origin`."""
 
@@ -449,8 +420,7 @@ class TensorScale:
     note: str = field(default="", metadata=_SPARSE)
 
 
-@dataclass(frozen=True)
-class WeightCheck:
+class WeightCheck(Row):
     """One quantized weight of one layer. weight, node: initializer and the layer that uses it. codes: number of
     trained INT8 values. reproduced: those that TensorRT's own quantization of the written weights reproduces (a
     channel whose sign was folded in counts with its sign). channels: output channels. mixed_channels: those with
@@ -478,8 +448,7 @@ class WeightCheck:
     share: float
 
 
-@dataclass(frozen=True)
-class DiagnosticRow:
+class DiagnosticRow(Row):
     """See `core.diagnostics.Diagnostic`. code: severity letter and rule. node, tensor, hint, data: if applicable."""
 
     code: str
@@ -492,8 +461,7 @@ class DiagnosticRow:
     data: Dict[str, Any] = field(default_factory=dict, hash=False, metadata=_SPARSE)
 
 
-@dataclass(frozen=True)
-class Border:
+class Border(Row):
     """An input or output of a part. type: ONNX's name of it. scale: None for a float tensor. format: of
     `--inputIOFormats`.
     """
@@ -505,8 +473,7 @@ class Border:
     format: str = field(default="", metadata=_SPARSE)
 
 
-@dataclass(frozen=True)
-class UnplacedPart:
+class UnplacedPart(Row):
     """A part without a plan for a DLA: of a model as it is, or of a translation for a GPU."""
 
     role: str
@@ -516,7 +483,6 @@ class UnplacedPart:
     outputs: Tuple[Border, ...]
 
 
-@dataclass(frozen=True)
 class Part(UnplacedPart):
     """One network of those that a model was cut into. role: 'before', 'dla' or 'tail'. milliseconds: estimated."""
 
@@ -525,16 +491,14 @@ class Part(UnplacedPart):
     milliseconds: Optional[float] = field(default=None, metadata=_LATER)
 
 
-@dataclass(frozen=True)
-class Proof:
+class Proof(Row):
     """runs: inputs on which the parts, one after the other, gave the bits of the whole."""
 
     runs: int
     equal_bits: bool
 
 
-@dataclass(frozen=True)
-class CutParts:
+class CutParts(Row):
     """Result of `--cut_tail`. folder: next to the report. parts: in order of execution, as in `NAME_split.json`.
     tail: layers of the tail. proof: of the parts against the whole. tail_macs_share: 0 to 1, None if unknown."""
 
@@ -545,8 +509,7 @@ class CutParts:
     tail_macs_share: Optional[float] = field(default=None, metadata=_LATER)
 
 
-@dataclass(frozen=True)
-class SplitManifest:
+class SplitManifest(Row):
     """NAME_split.json. parts: in order of execution. tail: layers behind the last one of the DLA, not to be quantized.
     proof, tail_macs_share: as in `CutParts`."""
 
@@ -560,14 +523,12 @@ class SplitManifest:
     proof: Proof
 
 
-@dataclass(frozen=True)
-class OpsetChange:
+class OpsetChange(Row):
     before: int = field(metadata={"key": "from"})
     after: int = field(metadata={"key": "to"})
 
 
-@dataclass(frozen=True)
-class ExplicitLayers:
+class ExplicitLayers(Row):
     """Counts of layers that compute in INT8, and that the plan had there; names of those that only the plan had."""
 
     int8: int
@@ -575,8 +536,7 @@ class ExplicitLayers:
     not_int8_though_planned: Texts
 
 
-@dataclass(frozen=True)
-class FloatLayer:
+class FloatLayer(Row):
     """A layer of an explicit network above INT8. why: as `reason` of its plan."""
 
     layer: str
@@ -585,8 +545,7 @@ class FloatLayer:
     cure: str
 
 
-@dataclass(frozen=True)
-class ExplicitReport:
+class ExplicitReport(Row):
     """NAME_explicit_report.json. platform: '' if none was given. form: types of data and scales. pairs: tensor with a
     Q/DQ pair -> its scale; zero_points: of those that are uint8. weights: weight -> nodes that read it in INT8.
     without_pair: tensor with a scale -> why it has no pair. float32: node -> why it does not compute in FP16."""
@@ -613,8 +572,7 @@ class ExplicitReport:
     diagnostics: Tuple[DiagnosticRow, ...]
 
 
-@dataclass(frozen=True)
-class ExplicitTarget:
+class ExplicitTarget(Row):
     """Of NAME_explicit_report.json: what a build of the network needs. parser_flags: for a DLA."""
 
     target: str
@@ -622,8 +580,7 @@ class ExplicitTarget:
     parser_flags: Texts = ("adjust_for_dla",)
 
 
-@dataclass(frozen=True)
-class Digests:
+class Digests(Row):
     """Of the stripped model's ends, nodes and initializers, by name."""
 
     ends: Dict[str, str]
@@ -631,8 +588,7 @@ class Digests:
     initializers: Dict[str, str]
 
 
-@dataclass(frozen=True)
-class Integrity:
+class Integrity(Row):
     """Digests of the files when they were written; only in the file, not in `translation.report`. set: id of the
     translation, also in the precision config. model: of the stripped model."""
 
@@ -643,8 +599,7 @@ class Integrity:
     model: Digests
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Row):
     """`NAME_report.json`. schema_version: 3. generator: program and version. model: NAME. assumption: ''; for
     `plan`: 'every tensor has a scale'. options: every option of the translation by flag name. coverage: share of
     INT8. inputs, outputs: tensors of the application. root_causes: causes of higher precision. plan: one row per
@@ -682,8 +637,7 @@ class Report:
     integrity: Optional[Integrity] = field(default=None, metadata={"later": True, "sparse": True})
 
 
-@dataclass(frozen=True)
-class ScaleCounts:
+class ScaleCounts(Row):
     """automatic: for tensors that only TensorRT's network has."""
 
     total: int
@@ -691,24 +645,21 @@ class ScaleCounts:
     automatic: int
 
 
-@dataclass(frozen=True)
-class WeightCounts:
+class WeightCounts(Row):
     """exact: every trained value is reproduced."""
 
     total: int
     exact: int
 
 
-@dataclass(frozen=True)
-class CauseSummary:
+class CauseSummary(Row):
     """See `FoundCauses`."""
 
     groups: List[CauseGroup]
     what_if: List[WhatIf]
 
 
-@dataclass(frozen=True)
-class DlaSummary:
+class DlaSummary(Row):
     """See `Dla`. gpu_operators: ONNX operator -> how many of its layers run on the GPU, in graph order."""
 
     gpu_operators: Dict[str, int]
@@ -719,8 +670,7 @@ class DlaSummary:
     notes: Texts
 
 
-@dataclass(frozen=True)
-class DeploySummary:
+class DeploySummary(Row):
     """`deploy --json`. dla: layers per verdict. verdict: None if nothing was compared; reasons: for it. failed: missed
     thresholds. consumers: program -> its commands on the board; refused: program -> why. redone: steps."""
 
@@ -737,8 +687,7 @@ class DeploySummary:
     redone: Texts
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(Row):
     """The user's metric of the model and of the simulated engine."""
 
     name: str
@@ -746,8 +695,7 @@ class Metric:
     engine: float
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(Row):
     """What `translate` prints at its end, and one row of `translate --json`. source: as named on the command line.
     preset: the flags that a preset stands for. failed: missed thresholds, '' for none. not_cut: why there are no parts.
     """

@@ -1,4 +1,4 @@
-"""Rows of our JSON files: a dataclass defines writing, reading and the schema of both.
+"""Rows of our JSON files: a subclass of `Row` defines writing, reading and the schema of both.
 
 Fields become keys in their order. Their metadata may contain `key` (another name in the file), `digits` (a float is
 rounded to them), `finite` (True: a float that is infinite or NaN becomes null), `later` (True: files of earlier
@@ -12,7 +12,29 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any, Dict, Literal, Mapping, Sequence, Type, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Dict,
+    Literal,
+    Mapping,
+    Sequence,
+    Type,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**about: Any) -> Any:
+        return lambda kind: kind
+
 
 Schema = Dict[str, Any]
 
@@ -22,10 +44,18 @@ COUNT: Schema = {"type": "integer", "minimum": -(2**63), "maximum": 2**63}
 NUMBER: Schema = {"type": "number", "minimum": -1e300, "maximum": 1e300}
 OBJECT: Schema = {"type": "object"}
 _PLAIN: Dict[Any, Schema] = {str: TEXT, bool: FLAG, int: COUNT, float: NUMBER, Any: OBJECT}
-Row = TypeVar("Row")
-
-
+T = TypeVar("T")
 _SCALARS = (str, int, float, type(None))
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+class Row:
+    """Makes each subclass a frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[Dict[str, dataclasses.Field[Any]]]
+
+    def __init_subclass__(cls) -> None:
+        dataclasses.dataclass(frozen=True)(cls)
 
 
 def plain(value: Any) -> Any:
@@ -57,7 +87,7 @@ def _fields(row: Any) -> list[tuple[dataclasses.Field[Any], str, Any]]:
     return [(f, str(f.metadata.get("key", f.name)), hints[f.name]) for f in dataclasses.fields(row)]
 
 
-def read(row: Type[Row], content: Mapping[str, Any]) -> Row:
+def read(row: Type[T], content: Mapping[str, Any]) -> T:
     """The row that `plain` wrote. Unknown keys are ignored; fields that are missing have their defaults.
 
     Raises TypeError for a missing field without a default: check the content against `schema_of(row)` first."""
@@ -84,7 +114,7 @@ def read_some(row: Type[Any], content: Mapping[str, Any], keys: Sequence[str]) -
     return [_value(kinds[key], content.get(key)) for key in keys]
 
 
-def made_of(row: Type[Row], thing: Any) -> Row:
+def made_of(row: Type[T], thing: Any) -> T:
     """The row whose fields have the values of the thing's attributes of the same name."""
     return row(**{field.name: getattr(thing, field.name) for field in dataclasses.fields(row)})  # type: ignore
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Dict, Final, Optional, Tuple
 
 from qdq_translator.core.formats.report_rows import Source, Texts
+from qdq_translator.core.formats.rows import Row
 from qdq_translator.core.formats.verify_rows import Account
 
 _ASKED: Final = {"sparse": True}
@@ -14,8 +15,7 @@ FP16: Final = "all layers in FP16"
 """`why` that point was measured."""
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(Row):
     """milliseconds: estimated, of the layers on the DLA; None without an estimate. gpu_layers: not supported by the
     DLA. int8_macs: share (0 to 1) of MACs in INT8. higher_layers: layers above INT8."""
 
@@ -31,8 +31,7 @@ class Cost:
         return (self.gpu_layers, time, round(1 - self.int8_macs, 9), self.higher_layers)
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(Row):
     """score: on `samples` samples, in the metric's own unit. complete: those are all. drop: from the reference on the
     same samples; interval: of the drop, 99%, None if the metric is not a mean over samples."""
 
@@ -48,8 +47,7 @@ class Measured:
         return (self.interval[1] - self.interval[0]) / 2 if self.interval else None
 
 
-@dataclass(frozen=True)
-class Goal:
+class Goal(Row):
     """max_drop: in the metric's unit; None if only the budget counts. budget_ms: estimated; None if the drop counts.
     holds: whether the best point is within both."""
 
@@ -77,8 +75,7 @@ class Goal:
         return (not self.allows(point), not self.affords(point.cost), point.measured.drop, *point.cost.key)
 
 
-@dataclass(frozen=True)
-class Tuned:
+class Tuned(Row):
     """A point. why: search step that found it. changes: option -> value, other than given. kept_fp16: layers, besides
     those of the options. held_out: measured on the samples of --held_out."""
 
@@ -90,8 +87,7 @@ class Tuned:
     held_out: Optional[Measured] = field(default=None, metadata=_ASKED)
 
 
-@dataclass(frozen=True)
-class Data:
+class Data(Row):
     """digest: of what was read. notes: sentences on samples that were left out."""
 
     source: str
@@ -100,8 +96,7 @@ class Data:
     notes: Texts
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(Row):
     """reference: of the model as given. held_out: the same on the samples of --held_out."""
 
     name: str
@@ -109,8 +104,7 @@ class Metric:
     held_out: Optional[float] = field(default=None, metadata=_ASKED)
 
 
-@dataclass(frozen=True)
-class Sum:
+class Sum(Row):
     """An FP16 set. tensors: of it; the shares (0 to 1) of the noise energy that it should remove by the account, and
     that it removes."""
 
@@ -119,8 +113,7 @@ class Sum:
     measured_share: float
 
 
-@dataclass(frozen=True)
-class Loud:
+class Loud(Row):
     """tensor: or 'weights of' a layer. layers: to keep in FP16 for it. noise_share: 0 to 1."""
 
     tensor: str
@@ -128,8 +121,7 @@ class Loud:
     noise_share: float
 
 
-@dataclass(frozen=True)
-class Ranking:
+class Ranking(Row):
     """Noise of one point. tensors: largest share first."""
 
     changes: Dict[str, Any]
@@ -138,8 +130,7 @@ class Ranking:
     account: Account
 
 
-@dataclass(frozen=True)
-class Tuning:
+class Tuning(Row):
     """front: points measured on all samples of which no other is as cheap and better, cheapest first. evaluations:
     networks measured. command: translates the best point again. held_out: samples that the search did not see."""
 

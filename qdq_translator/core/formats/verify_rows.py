@@ -7,10 +7,11 @@ account. A ratio in dB is infinite for equal values and null in the file.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Dict, Final, Optional, Tuple
 
 from qdq_translator.core.formats.report_rows import Source, Texts
+from qdq_translator.core.formats.rows import Row
 from qdq_translator.core.hypotheses import Hypothesis
 from qdq_translator.core.words import counted
 
@@ -25,8 +26,7 @@ _ASKED: Final = {"sparse": True}
 _FINITE: Final = {"finite": True}
 
 
-@dataclass(frozen=True)
-class Slice:
+class Slice(Row):
     """The worst slice of an output along one axis. silent: slices of that axis without a cosine, because the reference
     is zero throughout; they are left out."""
 
@@ -46,8 +46,7 @@ class Slice:
         return f"slice {self.index} of {self.size} along axis {self.axis}"
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(Row):
     """Two tensors. top1_agreement: percent of samples with the same largest score, None without class scores.
     non_finite: values that are not finite on one side only."""
 
@@ -62,7 +61,6 @@ class Compared:
     count: int = field(metadata={"key": "values"})
 
 
-@dataclass(frozen=True)
 class ComparedOutput(Compared):
     """slices: the worst along each axis that counts."""
 
@@ -73,8 +71,7 @@ class ComparedOutput(Compared):
         return min(self.slices, key=lambda found: found.cosine, default=None)
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(Row):
     """outputs: name -> comparison of the stage `other` with the stage `reference`."""
 
     reference: str
@@ -82,8 +79,7 @@ class Pair:
     outputs: Dict[str, ComparedOutput]
 
 
-@dataclass(frozen=True)
-class Outputs:
+class Outputs(Row):
     """accuracy: stage -> output -> percent of right labels. metric: stage -> the user's metric, {} without one."""
 
     pairs: Tuple[Pair, ...]
@@ -91,8 +87,7 @@ class Outputs:
     metric: Dict[str, float] = field(metadata=_LATER)
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Row):
     """Verdict on one output. expected_db: SQNR of rounding alone. least_db: below it, it is suspicious. where: the
     slice that decided, '' for the whole."""
 
@@ -103,8 +98,7 @@ class Verdict:
     where: str = ""
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(Row):
     """Verdicts on a translation. outputs: name -> verdict. reasons: sentences on causes for suspicion other than the
     measurements at its outputs."""
 
@@ -113,8 +107,7 @@ class Judged:
     reasons: Texts
 
 
-@dataclass(frozen=True)
-class Jump:
+class Jump(Row):
     """A place where the error jumps. where: 'made' (its layer computes something else) or 'read' (its output is rounded
     differently). added: noise energy, relative to the tensor's (see `simulate.per_layer`). noise_share: 0 to 1 of the
     noise at the outputs, None without an account."""
@@ -138,8 +131,7 @@ class Jump:
         return f"{where} (tensor '{self.tensor}': {after}, {min(self.lost_db, 999):.1f} dB lost here)"
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(Row):
     """One tensor, as its layer makes it (None for a graph input) and as its readers read it. inherited_db: SQNR of its
     layer's inputs."""
 
@@ -153,8 +145,7 @@ class Layer:
     notes: Texts
 
 
-@dataclass(frozen=True)
-class Layers:
+class Layers(Row):
     """first_jump: in graph order. jumps: those that add the most noise first."""
 
     first_jump: Optional[Jump]
@@ -162,16 +153,14 @@ class Layers:
     layers: Tuple[Layer, ...]
 
 
-@dataclass(frozen=True)
-class Magnitudes:
+class Magnitudes(Row):
     """Counts of magnitudes in equal bins from 0 to `end`."""
 
     end: float
     counts: Tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class AuditedScale:
+class AuditedScale(Row):
     """scale: of the table; origin: the rule that gave it. lowest, highest: of the values seen. clipped: share of the
     values beyond the scale's range. unused_bits: log2 of the scale's amax over the amax seen, not below 0. best: the
     scale of the least squared error."""
@@ -209,8 +198,7 @@ class AuditedScale:
         return float(10 ** (-self.sqnr_db / 10) * self.excess)
 
 
-@dataclass(frozen=True)
-class AuditedWeight:
+class AuditedWeight(Row):
     """weight: the initializer; node: the layer that uses it. one_scale: TensorRT has one scale for the whole weight.
     Of each output channel: amax, codes (amax in steps) and sqnr_db (None for all zeros). histogram: magnitudes relative
     to their channel's largest."""
@@ -228,8 +216,7 @@ class AuditedWeight:
     noise_share: Optional[float] = field(default=None, metadata=_ASKED)
 
 
-@dataclass(frozen=True)
-class Audit:
+class Audit(Row):
     """unlike: a sentence if the data differ from those used for the scales, else ''. zero: tensors that held only
     zeros. tensors, weights: worst first."""
 
@@ -239,8 +226,7 @@ class Audit:
     weights: Tuple[AuditedWeight, ...] = ()
 
 
-@dataclass(frozen=True)
-class Rounding:
+class Rounding(Row):
     """Roundings measured together: of tensors with one scale, or of the weights of layers. name: for a reader. layers:
     to keep above INT8 for it. share: of the sum. sqnr_db: at the outputs, with these roundings alone."""
 
@@ -253,8 +239,7 @@ class Rounding:
     causes: Texts
 
 
-@dataclass(frozen=True)
-class Account:
+class Account(Row):
     """sqnr_db: of the whole simulation; sum_db: of the sum of the entries. remainder: share of the whole that the sum
     misses; negative if it exceeds it. passes: of the network over all samples."""
 
@@ -280,8 +265,7 @@ class Account:
         return f"{text}."
 
 
-@dataclass(frozen=True)
-class Freed:
+class Freed(Row):
     """Tensors left float, or layers kept above INT8, and the worst output then. metric: the user's own."""
 
     tensor: str
@@ -296,8 +280,7 @@ class Freed:
     causes: Texts = field(metadata=_LATER)
 
 
-@dataclass(frozen=True)
-class Sensitivity:
+class Sensitivity(Row):
     """ranking: each alone left float, everything else in INT8, best first. chosen: with the layers of those before it
     kept above INT8. layer_argument: complete, with layers that the translation names already; the addition alone; as
     keep_fp16. enough: the metric is reached before anything is kept. command: that translates again, '' for none."""
@@ -317,8 +300,7 @@ class Sensitivity:
     command: str = field(default="", metadata=_LATER)
 
 
-@dataclass(frozen=True)
-class Simulation:
+class Simulation(Row):
     """Precisions in the simulation. sigmoid: precision of Sigmoid and Tanh, '' without any. parts: role of a part ->
     its layers in INT8. hypotheses: those whose other end is shown."""
 
@@ -338,8 +320,7 @@ class Simulation:
     hypotheses: Tuple[Hypothesis, ...]
 
 
-@dataclass(frozen=True)
-class Inputs:
+class Inputs(Row):
     """batch: samples of one run. random: made here, not given."""
 
     source: str
@@ -348,16 +329,14 @@ class Inputs:
     random: bool = field(metadata=_LATER)
 
 
-@dataclass(frozen=True)
-class MetricDrop:
+class MetricDrop(Row):
     """drop: from the explicit model to the simulated engine."""
 
     name: str
     drop: float
 
 
-@dataclass(frozen=True)
-class Verification:
+class Verification(Row):
     """stale: the model is not the file that was translated. integrity: sentences on files that differ from those that
     were written. device: of `--device_results`. failed: sentences about missed thresholds."""
 
