@@ -143,28 +143,50 @@ def inside_normalizations(graph: Graph) -> set[str]:
 
 
 def around_normalizations(graph: Graph) -> dict[str, str]:
-    """Rule P1: layer without weights that reads or makes the input of a LayerNormalization (in one piece or in parts),
-    with only views and Transposes in between -> that input. None if a layer with weights reads the input too, and thus
-    rounds it."""
+    """Rule P1: layer without weights that reads or makes the input of a LayerNormalization (in one piece or in parts,
+    those of rule D29 included), with only views and Transposes in between -> that input. None if a layer with weights
+    reads the input too, and thus rounds it."""
     inside = inside_normalizations(graph)
     found: dict[str, str] = {}
     for node in graph.nodes:
         is_mean = node.is_op("ReduceMean") and node.inputs[0] not in inside and is_mean_of_normalization(node, graph)
-        if not is_mean and not node.is_op("LayerNormalization"):
-            continue
-        layers: dict[str, Node] = {}
-        pending = [node.inputs[0]]
-        while pending:
-            name = pending.pop()
-            makers = [graph.producer[name]] if name in graph.producer else []
-            makers = [maker for maker in makers if not maker.is_op(*operators.WEIGHTED, *operators.CLAMPS)]
-            for layer in [*graph.consumers(name), *makers]:
-                if layer.name not in layers and layer.is_op(*operators.VIEWS, "Transpose"):
-                    pending += [layer.inputs[0], layer.outputs[0]]
-                layers[layer.name] = layer
-        if not any(layer.is_op(*operators.WEIGHTED) for layer in layers.values()):
-            found.update(dict.fromkeys(layers, node.inputs[0]))
+        whole = is_mean or node.is_op("LayerNormalization")
+        read = node.inputs[0] if whole else _read_by_mean_of_channels(node, graph)
+        layers = _readers_and_maker(read, graph) if read else {}
+        if not any(layer.is_op(*operators.WEIGHTED) and layer is not node for layer in layers.values()):
+            found.update(dict.fromkeys(layers, read))
     return found
+
+
+def _readers_and_maker(tensor: str, graph: Graph) -> dict[str, Node]:
+    """Name -> layer that reads or makes the tensor or another view of it; without makers that have weights or clamp."""
+    layers: dict[str, Node] = {}
+    pending = [tensor]
+    while pending:
+        name = pending.pop()
+        makers = [graph.producer[name]] if name in graph.producer else []
+        makers = [maker for maker in makers if not maker.is_op(*operators.WEIGHTED, *operators.CLAMPS)]
+        for layer in [*graph.consumers(name), *makers]:
+            if layer.name not in layers and layer.is_op(*operators.VIEWS, "Transpose"):
+                pending += [layer.inputs[0], layer.outputs[0]]
+            layers[layer.name] = layer
+    return layers
+
+
+def _read_by_mean_of_channels(node: Node, graph: Graph) -> str:
+    """What a LayerNormalization over channels reads, if the node is the Conv of its mean that rule D29 made (in FP16);
+    else ''. Before the Conv, D29 may scale all channels by one factor."""
+    values = graph.array(node.input(1)) if node.is_op("Conv") else None
+    if values is None or len(values) != 1 or np.any(values != values.dtype.type(1 / values.size)):
+        return ""
+    copied = graph.only_consumer(node.outputs[0])
+    centred = None if copied is None else graph.only_consumer(copied.outputs[0])
+    if centred is None or not centred.is_op("Sub") or centred.inputs[0] != node.inputs[0]:
+        return ""
+    scaled = graph.producer.get(node.inputs[0])
+    factors = graph.array(scaled.input(1)) if scaled is not None and scaled.is_op("BatchNormalization") else None
+    one = scaled is not None and factors is not None and np.all(factors == factors[0])
+    return scaled.inputs[0] if scaled is not None and one else node.inputs[0]
 
 
 # ---------------- S7: Concat
