@@ -7,6 +7,7 @@ import math
 from typing import Optional
 
 import numpy as np
+import numpy.typing as npt
 
 from qdq_translator.core.formats.rows import made_of
 from qdq_translator.core.formats.verify_rows import Compared, ComparedOutput, Slice
@@ -87,12 +88,7 @@ class Comparison:
 
     @property
     def cosine(self) -> float:
-        if self._dd == 0:
-            return 1.0
-        if self._aa == 0 or self._bb == 0:
-            return 0.0
-        product = (self._aa + self._bb - self._dd) / 2
-        return min(1.0, max(-1.0, product / math.sqrt(self._aa) / math.sqrt(self._bb)))
+        return float(_cosine(self._aa, self._bb, self._dd))
 
     @property
     def noise(self) -> float:
@@ -175,13 +171,10 @@ class SlicedComparison(Comparison):
             heard = np.flatnonzero(aa)
             if self._values[axis] < LEAST_SLICE or not len(heard):
                 continue
-            product = (aa + bb - dd) / 2
-            with np.errstate(invalid="ignore", divide="ignore"):
-                cosine = np.where(dd == 0, 1.0, np.where(bb == 0, 0.0, product / np.sqrt(aa) / np.sqrt(bb)))
+            cosine = _cosine(aa, bb, dd)
             index = int(heard[np.argmin(cosine[heard])])
-            noise = float(dd[index] / aa[index])
-            kept = min(1.0, max(-1.0, float(cosine[index])))
-            worst.append(Slice(axis, index, len(aa), len(aa) - len(heard), kept, noise_to_db(noise)))
+            noise = noise_to_db(float(dd[index] / aa[index]))
+            worst.append(Slice(axis, index, len(aa), len(aa) - len(heard), float(cosine[index]), noise))
         return worst
 
     def noise_of(self, axis: int, index: int) -> Optional[float]:
@@ -199,6 +192,14 @@ class SlicedComparison(Comparison):
 def _energy(values: np.ndarray) -> float:
     """Sum of squares, in one thread: a BLAS that waits for its threads on every chunk is slower."""
     return float(np.einsum("i,i->", values, values))
+
+
+def _cosine(aa: npt.ArrayLike, bb: npt.ArrayLike, dd: npt.ArrayLike) -> np.ndarray:
+    """Of vectors with these energies, whose difference has the energy dd: from -1 to 1, 0 if one of them is zero."""
+    a, b, d = (np.asarray(energy, np.float64) for energy in (aa, bb, dd))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cosine = np.where((a == 0) | (b == 0), 0.0, (a + b - d) / 2 / np.sqrt(a) / np.sqrt(b))
+    return np.where(d == 0, 1.0, np.clip(cosine, -1.0, 1.0))
 
 
 def noise_to_db(noise: float) -> float:

@@ -7,7 +7,7 @@ import functools
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Container, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
 import numpy as np
 import onnx
@@ -171,6 +171,21 @@ def _trim() -> Callable[[int], int]:
     return trim
 
 
+class Part:
+    """Some nodes of a graph. reads: tensors that come from outside; makes: those that other nodes read, and those of
+    `kept`."""
+
+    def __init__(self, graph: Graph, nodes: list[Node], kept: Container[str]) -> None:
+        self.nodes = nodes
+        self.names = frozenset(node.name for node in nodes)
+        self.session: Optional[Session] = None
+        inside = set(map(id, nodes))
+        made = dict.fromkeys(name for node in nodes for name in node.outputs if name)
+        read = dict.fromkeys(name for node in nodes for name in node.reads() if name)
+        self.reads = [name for name in read if name not in made and name not in graph.initializers]
+        self.makes = [name for name in made if name in kept or not inside.issuperset(map(id, graph.consumers(name)))]
+
+
 class Sliced:
     """A graph, computed in slices of its nodes: memory contains the weights of one slice, and the tensors that later
     slices read. Its numbers are those of a `Session`, which has no graph optimizations either."""
@@ -179,9 +194,8 @@ class Sliced:
         """types: of the graph. fetch: tensors to return instead of its outputs."""
         self._graph, self._what = graph, what
         self._wanted = dict.fromkeys(graph.outputs if fetch is None else fetch)
-        self._session: Optional[Session] = None
-        self._slices = list(_in_slices(graph, types))
-        self._last = {name: index for index, nodes in enumerate(self._slices) for n in nodes for name in n.reads()}
+        self._slices = [Part(graph, nodes, self._wanted) for nodes in _in_slices(graph, types)]
+        self._last = {name: index for index, part in enumerate(self._slices) for name in part.reads}
 
     def run(self, feed: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
         """Tensors that were asked for with their values, in the order in which they are computed. Raises UserError."""
@@ -189,36 +203,29 @@ class Sliced:
         for name in self._wanted:
             if name in known or name in self._graph.initializers:
                 yield name, known[name] if name in known else to_array(self._graph.initializers[name])
-        for index in range(len(self._slices)):
-            makes = self._makes(index)
-            found = self._computed(index, known, makes) if makes else {}
+        for index, part in enumerate(self._slices):
+            found = self._computed(part, known) if part.makes else {}
             values = (*known.items(), *found.items())
             known = {name: array for name, array in values if self._last.get(name, -1) > index}
             del values
-            for name in makes:
+            for name in part.makes:
                 array = found.pop(name)
                 if name in self._wanted:
                     yield name, array
 
-    def _makes(self, index: int) -> list[str]:
-        """Tensors of a slice that later ones or the caller want."""
-        made = dict.fromkeys(name for node in self._slices[index] for name in node.outputs if name)
-        return [name for name in made if name in self._wanted or self._last.get(name, -1) > index]
-
-    def _computed(self, index: int, known: Mapping[str, np.ndarray], makes: list[str]) -> dict[str, np.ndarray]:
+    def _computed(self, part: Part, known: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Weights are inputs of the session: it would copy initializers."""
         _trim()(0)
-        nodes = self._slices[index]
-        model, weights = self._graph.submodel(nodes, "slice")
-        values = {name: known[name] for node in nodes for name in node.reads() if name in known}
+        model, weights = self._graph.submodel(part.nodes, "slice")
+        values = {name: known[name] for name in part.reads if name in known}
         values.update({n: np.ascontiguousarray(w.array()) for n, w in weights.items() if w.ByteSize() >= LARGE})
-        session = self._session
+        session = part.session
         if session is None:
             given = (self._graph.inputs.get(name) or value_info(name, v.dtype) for name, v in values.items())
             model.graph.input.extend(given)
             small = {name: weight for name, weight in weights.items() if name not in values}
-            session = Session(model, self._what, makes, weights=small)
-            self._session = session if len(self._slices) == 1 else None
+            session = Session(model, self._what, part.makes, weights=small)
+            part.session = session if len(self._slices) == 1 else None  # it keeps memory
         return session.run(values)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from typing import Mapping, Optional, Sequence
+from typing import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -16,7 +16,7 @@ import onnx
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.simulate.metrics import same_bits
-from qdq_translator.simulate.run import Session, value_info
+from qdq_translator.simulate.run import Part, Session, value_info
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,25 +56,6 @@ class Base:
     read: dict[str, np.ndarray]
 
 
-class _Part:
-    """Nodes in a row. reads: tensors that come from outside; makes: those that others want, and those of `kept`;
-    targets: of changes.
-    """
-
-    def __init__(self, graph: Graph, nodes: list[Node], kept: set[str], targets: list[str]) -> None:
-        self.nodes, self.targets = nodes, targets
-        self.names = frozenset(node.name for node in nodes)
-        made = dict.fromkeys(name for node in nodes for name in node.outputs if name)
-        read = dict.fromkeys(name for node in nodes for name in node.reads() if name)
-        self.reads = [name for name in read if name not in made and name not in graph.initializers]
-        self.makes = [
-            name
-            for name in made
-            if name in kept or any(reader.name not in self.names for reader in graph.consumers(name))
-        ]
-        self.session: Optional[Session] = None
-
-
 class Segments:
     """`model`, cut behind the targets of `changes`. provider: of ONNX Runtime."""
 
@@ -84,21 +65,21 @@ class Segments:
         self.outputs = list(graph.outputs)
         targets = {target for change in changes for target in change.tensors}
         kept = {source for change in changes for source in change.tensors.values()} | targets | {*self.outputs}
-        self._parts: list[_Part] = []
+        self._parts: list[tuple[Part, list[str]]] = []  # with the targets that its last node makes
         nodes: list[Node] = []
         for node in graph.nodes:
             nodes.append(node)
             made = [name for name in node.outputs if name in targets]
             if made:
-                self._parts.append(_Part(graph, nodes, kept, made))
+                self._parts.append((Part(graph, nodes, kept), made))
                 nodes = []
-        self._parts.append(_Part(graph, nodes, kept, []))
+        self._parts.append((Part(graph, nodes, kept), []))
 
     def base(self, feed: Mapping[str, np.ndarray], ground: Change = PLAIN) -> Base:
         """The model with `ground`, which later calls of `changed` start from."""
         made = dict(feed)
         read = dict(feed)
-        for part in self._parts:
+        for part, targets in self._parts:
             if part.makes:
                 with self._lock:
                     if part.session is None:
@@ -106,7 +87,7 @@ class Segments:
                 found = part.session.run({name: read[name] for name in part.reads})
                 made.update(found)
                 read.update(found)
-            for target in part.targets:
+            for target in targets:
                 values = ground.read(target, made[ground.tensors.get(target, target)])
                 read[target] = values.astype(made[target].dtype, copy=False)
         return Base(ground, made, read)
@@ -115,7 +96,7 @@ class Segments:
         """Outputs with `change` instead of the ground. base: result of `base` for the same feed."""
         made: dict[str, np.ndarray] = {}
         new: dict[str, np.ndarray] = {}
-        for part in self._parts:
+        for part, targets in self._parts:
             weights = _within(part, change)
             other = weights != _within(part, base.ground)
             if part.makes and (other or any(name in new for name in part.reads)):
@@ -124,7 +105,7 @@ class Segments:
                 found = session.run({name: new.get(name, base.read[name]) for name in part.reads})
                 made.update(found)
                 new.update((name, values) for name, values in found.items() if not same_bits(values, base.made[name]))
-            for target in part.targets:
+            for target in targets:
                 source = change.tensors.get(target, target)
                 values = change.read(target, made.get(source, base.made[source])).astype(
                     base.made[target].dtype, copy=False
@@ -134,9 +115,7 @@ class Segments:
                     new[target] = values
         return {name: new.get(name, base.read[name]) for name in self.outputs}
 
-    def _session(
-        self, part: _Part, values: Mapping[str, np.ndarray], weights: Mapping[tuple[str, int], str]
-    ) -> Session:
+    def _session(self, part: Part, values: Mapping[str, np.ndarray], weights: Mapping[tuple[str, int], str]) -> Session:
         """Session of a part. values: give the types of its inputs."""
         graph = self._graph
         inputs = (value_info(name, values[name].dtype) for name in part.reads)
@@ -152,5 +131,5 @@ class Segments:
         return Session(model, "simulated", part.makes, one_thread=True, provider=self._provider, weights=own)
 
 
-def _within(part: _Part, change: Change) -> dict[tuple[str, int], str]:
+def _within(part: Part, change: Change) -> dict[tuple[str, int], str]:
     return {place: name for place, name in change.weights.items() if place[0] in part.names}

@@ -1,13 +1,5 @@
-"""Metrics: `top1`, `map`, or the user's, as `package.module:name` or `file.py:name` (the protocol of docs/accuracy.md).
-
-`name` is one of two things, and higher is better:
-
-- a function `(outputs, labels) -> number`, called for each run of the network; the mean over the samples counts;
-- a class that needs no arguments, with `add(outputs, labels)`, called for each run, and `result() -> number`, called
-  once: for metrics that are not a mean over samples, such as mAP.
-
-outputs: name of a graph output -> its values as real numbers, shaped as the network makes them. labels: the rows of the
-`labels` array that belong to these samples, None if the inputs have no labels.
+"""Metrics: `top1`, `map`, or the user's, as `package.module:name` or `file.py:name`. docs/accuracy.md describes the
+protocol: a function, whose mean over the runs counts, or a class, for metrics that are not a mean over samples.
 """
 
 from __future__ import annotations

@@ -1,37 +1,23 @@
-"""Verdict of `verify` on an output in words, against the expected cost of rounding.
+"""Verdict of `verify` on an output in words, against the expected cost of rounding (docs/verdict.md says what each
+verdict means and what it rests on).
 
 Except for clipping, rounding to a step s is like adding noise that is uniform between -s/2 and s/2 (Widrow: variance
 s*s/12). So the expected difference of an output is measured between the explicit model and the translated one with such
 noise in place of every rounding. The steps are not the engine's own but those of `proper_scales`; the scales
 that the model specifies clip there too, the others do not. Rounded weights count as they are.
 
-- `equal`: every number is the same.
-- `within expected rounding`: the difference between explicit model and simulated engine, in the whole and in the worst
-  slice along each axis, has at most the energy of the expected one. An energy measured on n samples is distributed as
-  chi-square(n)/n (a network's errors on one sample are correlated, so a sample counts once). The limit is the one that
-  a correct translation exceeds with a probability of 0.13% (three standard errors of a single comparison), for any
-  number of outputs and slices compared (Bonferroni).
-- `suspicious`: more than that, or the files do not agree with the model: another function in float,
-  another scale than the model specifies; or a scale that does not follow from the others, or a plan that the scales do
-  not allow; or a calibrated range that clips the data.
-- `broken`: values that are not finite on one side only, or a difference with at least the energy of the output itself
-  beyond the expected: zeros would be equally good. (Random inputs reach ranges that a network was never trained for;
-  there a large difference is no more than suspicious.)
+An energy measured on n samples is distributed as chi-square(n)/n (a network's errors on one sample are correlated, so a
+sample counts once). The limit is the one that a correct translation exceeds with a probability of 0.13% (three standard
+errors of a single comparison), for any number of outputs and slices compared (Bonferroni).
 
 A bad scale in the explicit model itself affects both, and a comparison of the two cannot detect it (`verify --float`
-and `--audit` do).
-
-Checked against the model as given, and not against the translation itself:
+and `--audit` do). Checked against the model as given, and not against the translation itself:
 
 - `float_twin`: the model without the rounding of its activation quantizers. Weights stay rounded, and a quantizer that
   clamps at zero (rule Q9) becomes a Relu. The translated network in float must compute the same.
 - A tensor that the model quantizes has the scale that the model states, or one between them where it
   states several (rule C1). Scales that the user had replaced or raised (rules K2 and U1; with `--asymmetric data` all
   but stated ones) are not compared.
-- `proper_scales`: the scales that the expected rounding is measured with: those that the model states, and for all
-  other tensors the range with the least squared error on the data, where those are real; up to `INFERRED` times that
-  where a rule inferred it. A calibrated range that clips so much that its error is `INFERRED`**2 times that of the best
-  one does not fit the data.
 - The rule named by the origin of each scale that did not come from data is applied again, to all other scales.
 - A scale observed on data (rule K1) does not exceed the bound of its operator (rule B1).
 - A layer that the plan has in INT8 has the scales for it.
@@ -210,7 +196,9 @@ class Proper:
 
 
 def proper_scales(setup: Setup) -> Proper:
-    """Random inputs do not tell a range: then the translation's own counts."""
+    """The scales that the expected rounding is measured with: those that the model states, and for all other tensors
+    the range with the least squared error on the data; up to `INFERRED` times that where a rule inferred it. Random
+    inputs do not tell a range: then the translation's own counts."""
     network, graph = setup.network, setup.names.stripped
     planned, rules = {**network.scales, **network.config.get("int8_tensor_scales", {})}, network.rules
     stated: dict[str, float] = {}
@@ -228,7 +216,7 @@ def proper_scales(setup: Setup) -> Proper:
 
 
 def _limit_to_data(setup: Setup, proper: Proper) -> None:
-    """No scale that the model does not state is much larger than the best one on the data."""
+    """A calibrated range that clips so much that its error is `INFERRED`**2 times that of the best one is `tight`."""
     graph, others = setup.names.stripped, proper.others
     few = setup.samples.some(BRIEF_RUNS * 2)
     observed = observe(graph, TensorTypes(graph), proper.stated, list(others), few, where=setup.where)

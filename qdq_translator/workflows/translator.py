@@ -115,7 +115,7 @@ def translate(
 
     samples = _data(graph, settings) if settings.calibration is not None else None
     if samples is not None:
-        _refit(network, settings, samples, diagnostics, progress, where)
+        _refit(network, settings, samples, progress, where)
     types = network.types
     context = context_of(network, scales, settings)
     data = None
@@ -127,7 +127,7 @@ def translate(
     decision = decide(network, context, settings, diagnostics, data)
     tried = _Tried(given_model, network, unchanged, options, settings, decision)
     name, may_try = name or given_model.name, try_more and data is None
-    made = _conclude(network, decision, options, settings, diagnostics, given_model.source, name, tried, may_try)
+    made = _conclude(network, decision, options, settings, given_model.source, name, tried, may_try)
     if settings.prove and made.rewrites.applied and not assume_scales:
         _prove_precision(given_model, made, settings, where=where, given=given)
     return _strictly(made)
@@ -145,7 +145,7 @@ def translate_part(
         network.scales.infer(tensor, scale.value, scale.origin)
     network.withhold(*(tensor for tensor in graph.tensors() if tensor not in scales))
     decision = decide(network, context_of(network, network.scales, settings), settings, diagnostics)
-    return _strictly(_conclude(network, decision, options, settings, diagnostics, source, name))
+    return _strictly(_conclude(network, decision, options, settings, source, name))
 
 
 def _strictly(made: Translation) -> Translation:
@@ -164,16 +164,15 @@ def _conclude(
     decision: Decision,
     options: TranslateOptions,
     settings: Settings,
-    diagnostics: Diagnostics,
     source: Source,
     name: str,
     tried: Optional[_Tried] = None,
     may_try: bool = False,
 ) -> Translation:
     """Build the value from the decision. tried: other options, if to be examined (may_try: also with every scale)."""
-    graph, types, context = network.graph, network.types, decision.context
+    graph, types, context, diagnostics = network.graph, network.types, decision.context, network.diagnostics
     scales, dla, costs, rewrites = context.scales, decision.dla, decision.costs, decision.rewrites
-    automatic, plan = _automatic(network, decision, options, settings, diagnostics)
+    automatic, plan = _automatic(network, decision, options, settings)
     saved = None
     if dla is not None and costs is not None:
         from qdq_translator.planning.what_if import saved_by_scales, what_if_on_dla
@@ -213,10 +212,10 @@ def _conclude(
 
 
 def _automatic(
-    network: Network, decision: Decision, options: TranslateOptions, settings: Settings, diagnostics: Diagnostics
+    network: Network, decision: Decision, options: TranslateOptions, settings: Settings
 ) -> tuple[Automatic, list[LayerPlan]]:
     """Scales of tensors that only TensorRT's own network has, and the plan with a word on the layers that lack one."""
-    graph, hardware, automatic = network.graph, settings.hardware, Automatic()
+    graph, hardware, automatic, diagnostics = network.graph, settings.hardware, Automatic(), network.diagnostics
     renamed = {name for d in diagnostics for name in d.data.get(RENAMED_NODES, ())} if settings.keep_model else set()
     certain = not settings.keep_model or not (renamed or automatic_collisions(graph))
     if hardware.origin != "default" and supports(hardware.tensorrt) and not options.no_auto_names and certain:
@@ -279,27 +278,27 @@ def _earned(given: _Given, settings: Settings, diagnostics: Diagnostics, where: 
     estimate (rule R1). A Clip whose bounds the calibration data do not reach is removed instead of rewritten (rule
     F12)."""
     said = Diagnostics()
-    again = bool(settings.hardware.generation) and settings.rewrites in ("on", "approximate")
-    network = _read(given, settings, said, settings.prove or again)
+    weighed = bool(settings.hardware.generation) and settings.rewrites in ("on", "approximate")
+
+    def read(settings: Settings, said: Diagnostics) -> Network:
+        return _read(given, settings, said, settings.prove or weighed)
+
+    network = read(settings, said)
     if settings.calibration and any(op == "Clip" for one in network.applied for _, op in one.before):
         from qdq_translator.simulate.calibration.data_scales import clip_reach
 
         plain = _read(given, dataclasses.replace(settings, rewrites="off"), Diagnostics())
         reach = clip_reach(plain, _data(plain.graph, settings), where)
         settings, said = dataclasses.replace(settings, reach=reach), Diagnostics()
-        network = _read(given, settings, said, settings.prove or again)
-    if again:
+        network = read(settings, said)
+    if weighed:
         from qdq_translator.planning import earned
 
         lossy = earned.too_lossy(network, settings)
         if lossy:
             settings, said = dataclasses.replace(settings, refuted=lossy), Diagnostics()
-            network = _read(given, settings, said, True)
+            network = read(settings, said)
             earned.report_left_out(lossy, said)
-
-        def read(settings: Settings, said: Diagnostics) -> Network:
-            return _read(given, settings, said, True)
-
         network, settings, said = earned.faster(network, settings, said, lossy, read)
     if settings.prove:
         network, said = _proved(given, settings, network, said)
@@ -419,21 +418,17 @@ _LARGEST_TRIED = 1 << 27
 """Weights of a network that is read a second time to see what `--dla_rewrites` would do (512 MiB in float32)."""
 
 
+@dataclasses.dataclass
 class _Tried:
     """Try the model with other options: on the same network, or read again if it is to be rewritten."""
 
-    def __init__(
-        self,
-        model: _Given,
-        network: Network,
-        given: ScaleTable,
-        options: TranslateOptions,
-        settings: Settings,
-        now: Decision,
-    ) -> None:
-        self._model, self._network, self._given, self._now = model, network, given, now
-        self._options, self._settings = options, settings
-        self._rewritten: dict[str, Network] = {}
+    _model: _Given
+    _network: Network
+    _given: ScaleTable
+    _options: TranslateOptions
+    _settings: Settings
+    _now: Decision
+    _rewritten: dict[str, Network] = dataclasses.field(default_factory=dict)
 
     def __call__(self, change: dict[str, Any]) -> Decision:
         """change: options and their values. Raises UserError as `translate` does."""
@@ -468,14 +463,7 @@ def _data(graph: Graph, settings: Settings) -> Samples:
     return load_data(graph, settings.calibration, settings.input_shapes)
 
 
-def _refit(
-    network: Network,
-    settings: Settings,
-    samples: Samples,
-    diagnostics: Diagnostics,
-    progress: Progress,
-    where: Evaluation,
-) -> None:
+def _refit(network: Network, settings: Settings, samples: Samples, progress: Progress, where: Evaluation) -> None:
     """`--equalize` and `--unify_scales requantize`. Raises UserError for `--equalize` of a network with its own scales,
     whose quantized weights would change; and if `--prove` refutes the Scales, which is a bug."""
     from qdq_translator.simulate.calibration.equalize import equalize
@@ -494,10 +482,10 @@ def _refit(
     if equalizes or requantizes:
         samples = only_finite(samples, settings.calibration.ignore_nonfinite, where=where)
     if equalizes:
-        equalize(network.graph, network.types, samples, progress, where).report(diagnostics)
+        equalize(network.graph, network.types, samples, progress, where).report(network.diagnostics)
         network.changed()
     if requantizes:
-        requantize(network, settings, samples, diagnostics, where)
+        requantize(network, settings, samples, network.diagnostics, where)
         for row in prove(network.stages, settings.input_shapes, {}):
             raise UserError(
                 f"--prove: '{row.nodes[0]}': {row.what}.", "This is a bug: please report it with the model."
@@ -509,26 +497,22 @@ def _report_weights(weights: list[WeightCheck], diagnostics: Diagnostics) -> Non
     for row in weights:
         if row.exact:
             continue
+        place = {"node": row.node, "tensor": row.weight}
         if row.note:
-            diagnostics.warning(
-                "W1", f"Weight '{row.weight}' of '{row.node}': {row.note}.", node=row.node, tensor=row.weight
-            )
+            diagnostics.warning("W1", f"Weight '{row.weight}' of '{row.node}': {row.note}.", **place)
             continue
         below = row.channels - row.full_channels - row.mixed_channels
-        why = f"{below} of {row.channels} channels do not reach +-127"
-        if row.mixed_channels:
-            why = f"{row.mixed_channels} of {row.channels} output channels have several scales" + (
-                f", {below} do not reach +-127" if below else ""
-            )
         if row.one_scale:
             why = "it has one scale for all of them, because it is not the second matrix of a product of two"
+        elif row.mixed_channels:
+            more = f", {below} do not reach +-127" if below else ""
+            why = f"{row.mixed_channels} of {row.channels} output channels have several scales{more}"
+        else:
+            why = f"{below} of {row.channels} channels do not reach +-127"
         diagnostics.info(
             "W1",
-            f"TensorRT will requantize weight '{row.weight}' of '{row.node}': {100 * row.share:.4g}% of "
-            "its quantized values "
-            f"stay as trained ({why}); largest error {100 * row.largest_error:.2g}% of "
-            "the channel's range.",
-            node=row.node,
-            tensor=row.weight,
+            f"TensorRT will requantize weight '{row.weight}' of '{row.node}': {100 * row.share:.4g}% of its quantized "
+            f"values stay as trained ({why}); largest error {100 * row.largest_error:.2g}% of the channel's range.",
+            **place,
             data=plain(row),
         )

@@ -39,21 +39,9 @@ from qdq_translator.quantizers.dialects import OPERATORS, convert
 from qdq_translator.quantizers.sidecars import apply_scales
 from qdq_translator.simulate.account import Account, Judge, account
 from qdq_translator.simulate.calibration.audit import audit_network
-from qdq_translator.simulate.compare import (
-    EXPLICIT,
-    SIMULATED,
-    DeviceResults,
-    Setup,
-    compare_outputs,
-)
+from qdq_translator.simulate.compare import EXPLICIT, SIMULATED, DeviceResults, Setup, compare_outputs
 from qdq_translator.simulate.evaluation import HERE, Evaluation
-from qdq_translator.simulate.implicit import (
-    ImplicitNetwork,
-    Simulated,
-    SimulationOptions,
-    chained,
-    simulate,
-)
+from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, chained, simulate
 from qdq_translator.simulate.inputs import Samples, given_samples, input_specs, only_finite, random_samples
 from qdq_translator.simulate.metrics import SlicedComparison
 from qdq_translator.simulate.per_layer import Row, compare_layers
