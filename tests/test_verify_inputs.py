@@ -43,6 +43,16 @@ def test_several_inputs_and_a_fixed_batch(tmp_path: Path) -> None:
     assert [f["a"].shape for f in feeds(samples)] == [(3, 4), (3, 4)]
 
 
+def test_a_scalar(tmp_path: Path) -> None:
+    """One value for all, or one a sample."""
+    scalar = InputSpec("step", (), np.dtype(np.float32))
+    for value, runs in ((2.5, 1), ([2.5, 3.5], 2)):
+        np.savez(tmp_path / "x.npz", step=np.array(value, np.float32))
+        samples = load_samples(tmp_path / "x.npz", [scalar], None)
+        assert samples.runs == runs and [f["step"].shape for f in samples] == [()] * runs
+        assert feeds(samples)[-1]["step"] == np.ravel(value)[-1]
+
+
 def test_npy_and_folders(tmp_path: Path) -> None:
     np.save(tmp_path / "0.npy", np.zeros((2, 3, 4, 6), np.float32))
     np.save(tmp_path / "1.npy", np.ones((3, 4, 6), np.float32))  # one sample without batch axis

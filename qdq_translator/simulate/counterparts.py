@@ -43,7 +43,7 @@ class Counterparts:
             node = graph.producer.get(name)
             if node is None or not (is_quantize(node) or is_dequantize(node) or self._clips_codes(node)):
                 return name
-            if is_dequantize(node) and node.inputs[0] in graph.inputs:
+            if is_dequantize(node) and node.inputs[0] in graph.inputs:  # its float side is the stripped model's input
                 return name
             name = node.inputs[0]
 

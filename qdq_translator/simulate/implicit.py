@@ -263,7 +263,7 @@ class _Builder:
                 rank = 0 if weight is None else len(weight.dims)
                 channels = output_channels(node, index, rank)
                 if weight is None or channels is None or weight.dtype not in (np.float32, np.float16):
-                    continue
+                    continue  # nothing that TensorRT would quantize: no axis of output channels, or integers
                 one = has_one_scale(node, index, rank, self.types.rank(node.inputs[1 - index]))
                 key = (name, None if one else channels)
                 if key not in done:
@@ -322,7 +322,7 @@ class _Builder:
         graph = self.graph
         for name in self._activations():
             maker = graph.producer[name].name if name in graph.producer else ""
-            is_float32 = self.types.elem_type(name) in (0, TensorProto.FLOAT)
+            is_float32 = self.types.elem_type(name) in (0, TensorProto.FLOAT)  # 0: an unknown type is the usual one
             if maker in in_half and is_float32:
                 wide = graph.before_output(name, "wide")
                 self._insert_half(wide, name, graph.consumers(wide))
@@ -341,7 +341,7 @@ class _Builder:
 
     def _hold(self, name: str, scale: float) -> None:
         graph = self.graph
-        if name in graph.outputs and name in graph.producer:
+        if name in graph.outputs and name in graph.producer:  # the name is that of the rounded values outside
             made, read = graph.before_output(name, "made"), name
         else:
             made, read = name, graph.unique_name(f"{name}_held")

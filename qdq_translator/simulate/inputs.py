@@ -103,14 +103,14 @@ class Samples:
 
     def chosen(self, chosen: Sequence[int]) -> Samples:
         """These runs."""
-        labels = None
-        if self.labels is not None:
-            labels = np.concatenate([self.labels[r * self.batch : (r + 1) * self.batch] for r in chosen])
-        reopen = None if self.reopen is None else functools.partial(_again, self.reopen, "chosen", chosen)
-        feed = self.feed
-        return dataclasses.replace(
-            self, runs=len(chosen), feed=lambda index: feed(chosen[index]), labels=labels, reopen=reopen
-        )
+        feed, rows = self.feed, [run * self.batch + index for run in chosen for index in range(self.batch)]
+        labels = None if self.labels is None else self.labels[rows]
+        return self._with("chosen", chosen, runs=len(chosen), feed=lambda index: feed(chosen[index]), labels=labels)
+
+    def _with(self, how: str, which: Any, **changes: Any) -> Samples:
+        """The samples after a call of `how`, which a worker repeats."""
+        reopen = None if self.reopen is None else functools.partial(_again, self.reopen, how, which)
+        return dataclasses.replace(self, reopen=reopen, **changes)
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         return (self.feed(i) for i in range(self.runs))
@@ -136,8 +136,7 @@ class Samples:
         values = _read(path) if path.suffix == ".npy" else _read_npz(path).get(LABELS)
         if values is None:
             raise UserError(f"{path} has no array '{LABELS}'.", "Save it with numpy.savez(file, labels=...).")
-        reopen = None if self.reopen is None else functools.partial(_again, self.reopen, "labelled", path)
-        return dataclasses.replace(self, labels=_labels(values, len(self), str(path)), reopen=reopen)
+        return self._with("labelled", path, labels=_labels(values, len(self), str(path)))
 
     def __len__(self) -> int:
         """Samples, not runs."""
@@ -158,8 +157,7 @@ def _reopened(how: bytes, digest: str) -> Samples:
 
 def _again(reopen: Callable[[], Samples], how: str, which: Any) -> Samples:
     """`chosen` or `labelled` on a worker."""
-    found: Samples = getattr(reopen(), how)(which)
-    return found
+    return getattr(reopen(), how)(which)  # type: ignore[no-any-return]
 
 
 def input_specs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> list[InputSpec]:
@@ -274,7 +272,7 @@ def random_samples(specs: Sequence[InputSpec], scales: Mapping[str, float], coun
 
 
 def _batch(specs: Sequence[InputSpec]) -> int:
-    sizes = {s.batch for s in specs if s.shape}
+    sizes = {s.batch for s in specs if s.shape}  # if they differ, the first axis is not that of the samples
     return sizes.pop() if len(sizes) == 1 else 1
 
 
@@ -373,7 +371,7 @@ def _arrays(arrays: Mapping[str, np.ndarray], specs: Sequence[InputSpec], count:
             values = np.asarray(stacked[spec.name][part])
             if values.ndim > len(spec.shape):  # one run a sample: the model's input has no axis for samples
                 values = values[0]
-            result[spec.name] = np.ascontiguousarray(values, dtype=spec.dtype)
+            result[spec.name] = np.asarray(values, spec.dtype, order="C")
         return result
 
     labels = arrays.get(LABELS) if LABELS not in stacked else None
@@ -518,7 +516,7 @@ def _images(
 def _image_layout(spec: InputSpec, layout: str) -> tuple[str, int, Optional[int], Optional[int]]:
     if len(spec.shape) != 4:
         raise UserError(f"Images cannot be fed to the input {spec}.", "They need an input of 4 dimensions.")
-    if layout == "auto":
+    if layout == "auto":  # 1 or 3 channels tell the layout; what is ambiguous is ONNX's own
         layout = "nhwc" if spec.shape[3] in (1, 3) and spec.shape[1] not in (1, 3) else "nchw"
     channels = spec.shape[1] if layout == "nchw" else spec.shape[3]
     if channels not in (1, 3, 4):

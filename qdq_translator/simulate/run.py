@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Callable, Container, Iterable, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Container, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
 import numpy as np
 import onnx
@@ -161,16 +160,6 @@ early as it can.
 """
 
 
-@functools.lru_cache(maxsize=None)
-def _trim() -> Callable[[int], int]:
-    """glibc's function that returns freed memory to the system; elsewhere nothing."""
-    try:
-        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
-    except (OSError, AttributeError, TypeError):
-        return lambda _: 0
-    return trim
-
-
 class Part:
     """Some nodes of a graph. reads: tensors that come from outside; makes: those that other nodes read, and those of
     `kept`."""
@@ -215,7 +204,6 @@ class Sliced:
 
     def _computed(self, part: Part, known: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Weights are inputs of the session: it would copy initializers."""
-        _trim()(0)
         model, weights = self._graph.submodel(part.nodes, "slice")
         values = {name: known[name] for name in part.reads if name in known}
         values.update({n: np.ascontiguousarray(w.array()) for n, w in weights.items() if w.ByteSize() >= LARGE})

@@ -158,6 +158,7 @@ def _consumed(
     commands, refused = {}, {}
     for key, consumer in chosen.items():
         given = bundle
+        # cudla loads a DLA's loadable and python an engine: neither builds from an ONNX file
         if hasattr(consumer, "OWN_MODEL") or (keep and key not in ("cudla", "python")):
             if own is None:
                 refused[key] = "it builds from a float ONNX file of its own, and this model is quantized"

@@ -274,6 +274,7 @@ def _other_ends(given: _Given) -> dict[str, Simulated]:
         **{name: both and name in rests_on for name in (BETWEEN, GPU_INT8, RANGES)},
     }
     found = {name: simulate(network, settings.at_other_end(name)) for name, shown in asked.items() if shown}
+    # the first two differ by the conditions above: they change how tensors are rounded, not only which
     return {name: other for name, other in found.items() if name in (FUSION, SIGMOID) or other.placement.held != held}
 
 
