@@ -36,6 +36,7 @@ from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.simulate.inputs import input_specs
 from qdq_translator.simulate.run import Session
 from qdq_translator.targets.dla.limits import GPU, LIMITS
+from qdq_translator.targets.precision import total
 from qdq_translator.workflows.parts import Planned, tail, tail_begins
 from qdq_translator.workflows.translator import Translation
 
@@ -109,7 +110,7 @@ def row(name: str, path: Path, before: Translation, after: Translation) -> str:
     cells = []
     for done in (before, after):
         assert done.dla is not None and done.costs is not None
-        crossing = headline(done.graph, done.types, done.plan, done.dla, done.costs)[1]
+        crossing = headline(done.graph, done.types, done.plan)[1]
         cells.append((str(done.dla.subgraphs), str(crossing.dla_gpu.tensors)))
     assert before.dla is not None and after.dla is not None
     left = left_for_gpu(after)
@@ -136,8 +137,8 @@ def _times(before: Translation, after: Translation) -> str:
     assert before.dla is not None and before.costs is not None and after.dla is not None and after.costs is not None
     was, now = before.costs.milliseconds, after.costs.milliseconds
     there = {layer.name for layer in before.dla.layers if layer.subgraph >= 0}
-    fresh = [i for i, layer in enumerate(after.dla.layers) if layer.subgraph >= 0 and layer.name not in there]
-    new = after.costs.of(fresh)
+    fresh = {layer.name for layer in after.dla.layers if layer.subgraph >= 0} - there
+    new = total(row.cost.milliseconds for row in after.plan if row.cost is not None and row.name in fresh)
     if was is None or now is None or new is None:
         return "?"
     return f"{was:.2f} → {now:.2f}" + (f" ({new:.2f} new)" if new >= 0.005 else "")

@@ -99,7 +99,7 @@ def decide(
         if types is not network.types:
             dla = replace(dla, notes=[*dla.notes, batch_note(network.types.open_batches())])
         costs = estimate_costs(graph, types, [layer.verdict for layer in dla.layers], *settings.cost, dla.subgraphs)
-        plan = settle(graph, plan, dla.layers)
+        plan = settle(graph, plan, dla.layers, costs)
     _report_rounded(around, plan, diagnostics)
     return Decision(context, shared, plan, rewrites, dla, costs)
 

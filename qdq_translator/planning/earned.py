@@ -13,9 +13,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Callable, Dict, Iterator, NamedTuple, Optional, Sequence
 
-from qdq_translator.core import words
 from qdq_translator.core.diagnostics import Diagnostics
-from qdq_translator.core.words import counted
+from qdq_translator.core.words import counted, milliseconds
 from qdq_translator.ir.operators import WEIGHTED
 from qdq_translator.planning.decision import Decision, context_of, decide, rewrites_of
 from qdq_translator.planning.steps import left_out
@@ -23,7 +22,7 @@ from qdq_translator.scales.inference import Context, infer_scales
 from qdq_translator.scales.network import Applied, Network
 from qdq_translator.scales.table import ASSUMED, Origin
 from qdq_translator.targets.cost.estimate import END_ON_GPU, FURTHER_REGION, work_of
-from qdq_translator.targets.dla.limits import GPU
+from qdq_translator.targets.precision import ON_GPU
 from qdq_translator.targets.settings import Settings
 
 _ADD_WORK = frozenset(
@@ -120,25 +119,15 @@ _FASTER = "the network without them is estimated faster"
 def _slow(network: Network, settings: Settings, most: float) -> Found:
     """Rewrites whose layers take longer than so many milliseconds, or are on the GPU."""
     heavy = list(_heavy(network, settings))
-    times = _times(_planned(network, settings)) if heavy else {}
+    rows = {row.name: row for row in _planned(network, settings).plan} if heavy else {}
     found: Found = {}
     for applied in heavy:
-        made = [times[node.name] for node, _ in applied.after if node.name in times]
-        time = sum(milliseconds for milliseconds, _ in made)
-        if time > most or any(stuck for _, stuck in made):
-            why = f"its layers are estimated at {words.milliseconds(time)}, and {_FASTER}"
+        made = [rows[node.name] for node, _ in applied.after if node.name in rows]
+        time = sum(row.milliseconds or 0.0 for row in made)
+        if time > most or any(row.device == ON_GPU and row.op in WEIGHTED for row in made):
+            why = f"its layers are estimated at {milliseconds(time)}, and {_FASTER}"
             found.setdefault(applied.rule, {}).update(dict.fromkeys(_taken(network.applied, applied), why))
     return found
-
-
-def _times(decision: Decision) -> dict[str, tuple[float, bool]]:
-    """Layer -> its milliseconds (0 if there is no estimate), and whether it has weights and runs on the GPU."""
-    if decision.dla is None or decision.costs is None:
-        return {}
-    return {
-        row.name: (0.0 if cost is None else cost.milliseconds or 0.0, row.verdict == GPU and row.op in WEIGHTED)
-        for row, cost in zip(decision.dla.layers, decision.costs.layers)
-    }
 
 
 def _taken(steps: Sequence[Applied], last: Applied) -> set[str]:
@@ -185,8 +174,7 @@ def together(one: Found, other: Found) -> Found:
 
 class Outcome(NamedTuple):
     """Milliseconds with transitions: a lower bound, and the estimate (None if a layer is unknown). gpu: number of
-    layers there.
-    """
+    layers there."""
 
     least: float
     total: Optional[float]
@@ -209,7 +197,7 @@ def report_left_out(refused: Found, diagnostics: Diagnostics, outcomes: Sequence
         alone = ""
         if outcomes:
             times = [(one.least if one.total is None else one.total) for one in outcomes]
-            slow, fast = map(words.milliseconds, times)
+            slow, fast = map(milliseconds, times)
             why = f"the network is estimated at {slow} with it and at {fast} without, transitions included"
             data = {"milliseconds": times}
             if not outcomes[0].gpu:

@@ -14,7 +14,6 @@ from qdq_translator.ir.types import TensorTypes
 from qdq_translator.targets.cost.estimate import CostPlan, surface
 from qdq_translator.targets.dla.checks import equal_ranges
 from qdq_translator.targets.dla.limits import BY_ID, DLA_FP16, DLA_INT8, FOLDED, GPU, NO_SCALE
-from qdq_translator.targets.dla.verdicts import DlaPlan
 from qdq_translator.targets.precision import (
     FP16,
     INT8,
@@ -29,13 +28,12 @@ from qdq_translator.targets.precision import (
 )
 
 
-def settle(graph: Graph, plan: Sequence[LayerPlan], verdicts: Sequence[Verdict]) -> list[LayerPlan]:
-    """The plan by scales (`make_plan`) with the DLA's verdicts, one for each node.
-
-    A limit that keeps a layer above INT8 gives its precision and its reason. A layer on the GPU of a DLA network is
-    not avoidable, unless a scale would change that.
-    """
-    rows = [_settled(row, verdict) for row, verdict in zip(plan, verdicts)]
+def settle(graph: Graph, plan: Sequence[LayerPlan], verdicts: Sequence[Verdict], costs: CostPlan) -> list[LayerPlan]:
+    """The plan by scales (`make_plan`) with the DLA's verdicts and the estimate, one for each node. A limit that keeps
+    a layer above INT8 gives its precision and its reason. A layer on the GPU of a DLA network is not avoidable, unless
+    a scale would change that."""
+    settled = (_settled(row, verdict) for row, verdict in zip(plan, verdicts))
+    rows = [dataclasses.replace(row, cost=costs.layer_row(index)) for index, row in enumerate(settled)]
     between = _between(graph, rows)
     return [
         dataclasses.replace(row, hypotheses=(*row.hypotheses, BETWEEN)) if row.name in between else row for row in rows
@@ -112,40 +110,38 @@ def _touched(graph: Graph, row: LayerPlan) -> Iterator[str]:
         yield from (reader.name for reader in graph.consumers(name))
 
 
-def headline(
-    graph: Graph, types: TensorTypes, plan: Sequence[LayerPlan], dla: DlaPlan, costs: CostPlan
-) -> tuple[Shares, Transitions]:
+def headline(graph: Graph, types: TensorTypes, plan: Sequence[LayerPlan]) -> tuple[Shares, Transitions]:
     """Layers, MACs and time of each verdict, and the transitions between them. Linear in the nodes."""
     shares = []
-    for verdict in (DLA_INT8, DLA_FP16, GPU):
-        chosen = [i for i, layer in enumerate(dla.layers) if layer.verdict == verdict]
-        shares.append(
-            Share(len(chosen), add_macs(plan[i] for i in chosen), None if verdict == GPU else costs.of(chosen))
-        )
+    for place in (DLA_INT8, DLA_FP16, GPU):
+        rows = [row for row in plan if _place(row) == place]
+        time = total(row.cost.milliseconds for row in rows if row.cost is not None)
+        shares.append(Share(len(rows), add_macs(rows), None if place == GPU else time))
     macs, time = total(part.macs for part in shares), total(part.milliseconds for part in shares[:2])
     parts = (
         dataclasses.replace(part, macs_share=share(part.macs, macs), milliseconds_share=share(part.milliseconds, time))
         for part in shares
     )
-    return Shares(*parts), Transitions(*_transitions(graph, types, plan, dla, costs))
+    return Shares(*parts), Transitions(*_transitions(graph, types, plan))
 
 
-def _transitions(
-    graph: Graph, types: TensorTypes, plan: Sequence[LayerPlan], dla: DlaPlan, costs: CostPlan
-) -> tuple[Transition, Transition]:
+def _place(row: LayerPlan) -> str:
+    """As in `Verdict.verdict`, but 'none' for a layer that is folded."""
+    return GPU if row.device == ON_GPU else row.runs
+
+
+def _transitions(graph: Graph, types: TensorTypes, plan: Sequence[LayerPlan]) -> tuple[Transition, Transition]:
     """(between precisions, between devices). Nodes that are fused into one layer of the DLA run as that layer does."""
-    verdicts = {layer.name: layer.verdict for layer in dla.layers}
-    runs: dict[str, str] = {}
-    for layer, cost in zip(dla.layers, costs.layers):
-        runs[layer.name] = verdicts[cost.fused_into] if cost is not None and cost.fused_into else layer.verdict
+    own = {row.name: _place(row) for row in plan}
+    places = {row.name: own[(row.cost and row.cost.fused_into) or row.name] for row in plan}
     precision: dict[str, Optional[int]] = {}
     device: dict[str, Optional[int]] = {}
     for row in plan:
-        here = runs[row.name]
-        for tensor in row.inputs if here != FOLDED else ():
+        here = places[row.name]
+        for tensor in row.inputs if here != NOWHERE else ():
             producer = graph.producer.get(tensor)
-            there = runs[producer.name] if producer is not None else FOLDED
-            if there in (here, FOLDED):
+            there = places[producer.name] if producer is not None else NOWHERE
+            if there in (here, NOWHERE):
                 continue
             shape = surface(types.static_shape(tensor))
             size = None if shape is None else shape.size(1 if there == DLA_INT8 else 2)

@@ -55,9 +55,7 @@ class Placement:
 
 def by_device(plan: Sequence[LayerPlan], other: Collection[str] = ()) -> dict[str, str]:
     """Layer -> the precision that its device gives it, of those that rest on more than scales and layer argument.
-
-    other: hypotheses that hold at their other end.
-    """
+    other: hypotheses that hold at their other end."""
     found: dict[str, str] = {
         row.name: row.precision for row in plan if row.limited or (row.precision == INT8 and row.device != ON_GPU)
     }
@@ -73,8 +71,7 @@ def by_ranges(
     plan: Sequence[LayerPlan], scales: Mapping[str, float], other: Collection[str], unary: Collection[str] = ()
 ) -> Mapping[str, float]:
     """`scales`, with the largest of them for all tensors that must share it if hypothesis `ranges` holds at its other
-    end.
-    """
+    end."""
     found = dict(scales)
     for row in plan if RANGES in other else ():
         if RANGES in row.hypotheses:

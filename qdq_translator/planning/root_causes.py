@@ -192,7 +192,9 @@ _NOMINAL = 0.9 / 127
 class _Trial(ScaleTable):
     """given: tensors that got a scale, in order."""
 
-    given: list[str]
+    def __init__(self, scales: ScaleTable) -> None:
+        super().__init__(scales.items())
+        self.given: list[str] = []
 
     def infer(self, tensor: str, value: float, origin: Origin) -> bool:
         done = super().infer(tensor, value, origin)
@@ -206,7 +208,7 @@ class Roots:
 
     def __init__(self, context: Context, wanted: dict[str, None]) -> None:
         self.wanted = wanted
-        self.trial = _Trial(context.scales.items())
+        self.trial = _Trial(context.scales)
         self.context = dataclasses.replace(context, scales=self.trial)
         self.rules = rules_by_op(all_rules(context.policy))
 
@@ -217,27 +219,23 @@ class Roots:
         for tensor in reversed(finish_order(self.wanted, lambda tensor: follows.get(tensor, ()))):
             if tensor in root_of:
                 continue
-            self.trial.given = []
             self.trial.infer(tensor, _NOMINAL, Origin("try"))
-            reached = [tensor]
-            while reached:
-                for node in self._around(reached.pop()):
-                    start = len(self.trial.given)
-                    self._apply(node)
-                    reached += self.trial.given[start:]
-            root_of.update((given, tensor) for given in self.trial.given)
+            reached, pending = [tensor], [tensor]
+            while pending:
+                for node in self._around(pending.pop()):
+                    given = self._given(node)
+                    reached += given
+                    pending += given
+            root_of.update(dict.fromkeys(reached, tensor))
         return root_of
 
     def _edges(self) -> dict[str, list[str]]:
         """Missing tensor -> missing tensors that one rule at one node would give when it alone had a scale."""
         edges: dict[str, list[str]] = {}
         for tensor in self.wanted:
-            self.trial.given = []
             self.trial.infer(tensor, _NOMINAL, Origin("try"))
             for node in self._around(tensor):
-                self.trial.given = []
-                self._apply(node)
-                for given in self.trial.given:
+                for given in self._given(node):
                     edges.setdefault(tensor, []).append(given)
                     self.trial.drop(given)
             self.trial.drop(tensor)
@@ -248,10 +246,13 @@ class Roots:
         nodes = [*([graph.producer[tensor]] if tensor in graph.producer else []), *graph.consumers(tensor)]
         return (node for node in nodes if node.op_type in self.rules and node.inputs)
 
-    def _apply(self, node: Node) -> None:
+    def _given(self, node: Node) -> list[str]:
+        """Tensors to which the rules at a node give a scale."""
+        self.trial.given = []
         for rule in self.rules[node.op_type]:
             for apply in filter(None, (rule.forward, rule.backward)):
                 apply(node, self.context)
+        return self.trial.given
 
 
 # ---------------- cures

@@ -10,7 +10,7 @@ from qdq_translator.core.options import flags_of
 from qdq_translator.core.rules import inference_options
 from qdq_translator.planning.decision import Decision
 from qdq_translator.targets.cost.estimate import CostPlan
-from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8, GPU, NO_SCALE
+from qdq_translator.targets.dla.limits import DLA_FP16, DLA_INT8, NO_SCALE
 from qdq_translator.targets.dla.verdicts import DlaPlan
 from qdq_translator.targets.precision import add_macs
 
@@ -18,11 +18,9 @@ from qdq_translator.targets.precision import add_macs
 def what_if_on_dla(
     now: Decision, decide_with: Callable[[dict[str, Any]], Decision], may_rewrite: bool, may_approximate: bool
 ) -> list[WhatIf]:
-    """Single options that gain something, best first, then all together if that gains more.
-
-    decide_with: decides for the model with changed options. may_rewrite, may_approximate: whether to include
-    `--dla_rewrites`, for which the passes run again, and `--dla_rewrites approximate`.
-    """
+    """Single options that gain something, best first, then all together if that gains more. decide_with: decides for
+    the model with changed options. may_rewrite, may_approximate: whether to include `--dla_rewrites`, for which the
+    passes run again, and `--dla_rewrites approximate`."""
     base = _row((), now)
     candidates = _candidates(now, may_rewrite, may_approximate)
     singles: list[tuple[dict[str, Any], WhatIf]] = []
@@ -56,15 +54,14 @@ def _candidates(now: Decision, may_rewrite: bool, may_approximate: bool) -> list
 
 
 def _row(flags: tuple[str, ...], decision: Decision) -> WhatIf:
-    verdicts: list[str] = [layer.verdict for layer in decision.dla.layers] if decision.dla is not None else []
-    int8 = [row for row, verdict in zip(decision.plan, verdicts) if verdict == DLA_INT8]
+    int8 = [row for row in decision.plan if row.runs == DLA_INT8]
     lost = [ranges.bits_lost(ranges.worst) for ranges in decision.shared if ranges.raised]
     return WhatIf(
         flags,
         len(int8),
         add_macs(int8),
         len(decision.context.scales),
-        verdicts.count(GPU),
+        0 if decision.dla is None else len(decision.dla.fallbacks),
         None if decision.costs is None else decision.costs.milliseconds,
         max(lost, default=0.0),
     )

@@ -24,10 +24,8 @@ from qdq_translator.scales.table import ScaleTable
 
 @dataclasses.dataclass(frozen=True)
 class TrainedWeight:
-    """Quantized values that a weight was trained with, in the layout of its new initializer (rule W1).
-
-    codes: int8, or None if unknown; per_channel: whether the exporter had a scale per channel.
-    """
+    """Quantized values that a weight was trained with, in the layout of its new initializer (rule W1). codes: int8, or
+    None if unknown; per_channel: whether the exporter had a scale per channel."""
 
     codes: Optional[Weight]
     source: str
@@ -38,10 +36,8 @@ class TrainedWeight:
 @dataclasses.dataclass(frozen=True)
 class Applied:
     """One application of a rewrite rule. before: (name, operator) of each removed node; after: (node, operator) of each
-    added node, whose name is read on writing.
-
-    tensors: removed tensors -> tensors that now hold their values (or parts of them). new: tensors that did not exist.
-    """
+    added node, whose name is read on writing. tensors: removed tensors -> tensors that now hold their values (or parts
+    of them). new: tensors that did not exist."""
 
     rule: str
     before: tuple[tuple[str, str], ...]
@@ -127,8 +123,7 @@ class Network:
     @property
     def types(self) -> TensorTypes:
         """Types and shapes as they were when the pass at hand first asked. `changed` makes the next question see its
-        edits.
-        """
+        edits."""
         if self._types is None:
             self._types, self._types_of = TensorTypes(self.graph, self.input_shapes), self.graph.version
         return self._types
@@ -213,8 +208,6 @@ class Network:
             for node, op in one.after:
                 known[node.name] = given.get(node.name) or of_op.get(op) or next(iter(given.values()))
         called = {new: old for old, renamed in self.diagnostics.renamed_nodes.items() for new in renamed}
-        if not known and not called:
-            return {}
         found = {}
         for node in self.graph.nodes:
             name, op = known.get(node.name, (node.name, node.op_type))

@@ -60,11 +60,9 @@ _DYNAMIC_FLATTEN_10 = (
 
 @dataclass(frozen=True)
 class OwnTensor:
-    """A float tensor of the parser's network that the ONNX network does not have.
-
-    kind: 'constant', 'broadcast' or 'inside' (between two layers of the node). source: the initializer or tensor whose
-    values it holds, '' for intermediate results of a node. name: None if it cannot be predicted with certainty.
-    """
+    """A float tensor of the parser's network that the ONNX network does not have. kind: 'constant', 'broadcast' or
+    'inside' (between two layers of the node). source: the initializer or tensor whose values it holds, '' for
+    intermediate results of a node. name: None if it cannot be predicted with certainty."""
 
     node: Node
     kind: str
@@ -78,13 +76,11 @@ def supports(version: Version) -> bool:
 
 
 class ParsedNetwork:
-    """What that version's parser makes of a graph, as far as rows and names are known.
-
-    own: its own tensors in network order; a constant that several nodes read comes once for each of them, under one
-    name. misnamed: nodes whose name the parser gives to another layer first (a Split `sp` makes `sp` and `sp_0`), so
-    that their own layer is called otherwise. further: node -> the layers that compute on its data and are called
-    otherwise than it ('' for one without a name), which `--layerPrecisions` with the node's name does not reach.
-    """
+    """What that version's parser makes of a graph, as far as rows and names are known. own: its own tensors in network
+    order; a constant that several nodes read comes once for each of them, under one name. misnamed: nodes whose name
+    the parser gives to another layer first (a Split `sp` makes `sp` and `sp_0`), so that their own layer is called
+    otherwise. further: node -> the layers that compute on its data and are called otherwise than it ('' for one without
+    a name), which `--layerPrecisions` with the node's name does not reach."""
 
     def __init__(self, graph: Graph, types: TensorTypes, version: Version) -> None:
         self.graph, self.types, self.version = graph, types, version
@@ -345,11 +341,9 @@ _ROWS: dict[str, Callable[[ParsedNetwork, Node], Optional[str]]] = {
 
 # ---------------- what the parsers can read
 
-"""What TensorRT's ONNX parsers can read: operators, and the forms of them that every version refuses.
-
-The lists are those of the open-source parser (github.com/onnx/onnx-tensorrt, branches 8.0-GA to 10.1-GA, and the
-sources of 10.3, 10.7 and 10.10); nothing that one version has is gone in a later one.
-"""
+"""What TensorRT's ONNX parsers can read: operators, and the forms of them that every version refuses. The lists are
+those of the open-source parser (github.com/onnx/onnx-tensorrt, branches 8.0-GA to 10.1-GA, and the sources of 10.3,
+10.7 and 10.10); nothing that one version has is gone in a later one."""
 
 _FROM_8_0 = """
 Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Cast Ceil Celu Clip Concat
@@ -383,10 +377,8 @@ def has_operator(op_type: str, version: Version) -> bool:
 
 
 def refusal(node: Node, version: Version, graph: Graph) -> Optional[tuple[str, str]]:
-    """Why that version's parser refuses the node, and how to fix it; None where it reads the node.
-
-    Operators that ONNX does not have may be plugins, and are left to TensorRT.
-    """
+    """Why that version's parser refuses the node, and how to fix it; None where it reads the node. Operators that ONNX
+    does not have may be plugins, and are left to TensorRT."""
     if not node.is_standard:
         return None
     if not has_operator(node.op_type, version) and onnx.defs.has(node.op_type):
@@ -487,5 +479,4 @@ FORMS = (
     ),
 )
 """Each as seen with the parsers 8.5, 8.6, 10.3 and 10.10; what has an equal form that they read was written so before
-(rules F6, F11).
-"""
+(rules F6, F11)."""

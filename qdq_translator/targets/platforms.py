@@ -68,12 +68,9 @@ def tensorrt_version(number: str) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Target hardware of the engine.
-
-    target: 'gpu', 'orin-dla' or 'xavier-dla'. cache_number: the number in the cache header; origin: its source,
-    'option', 'platform', 'installed' or 'default'. platform: table row that the user named. assumed: open facts assumed
-    by the user (`--assume`).
-    """
+    """Target hardware of the engine. target: 'gpu', 'orin-dla' or 'xavier-dla'. cache_number: the number in the cache
+    header; origin: its source, 'option', 'platform', 'installed' or 'default'. platform: table row that the user named.
+    assumed: open facts assumed by the user (`--assume`)."""
 
     target: str
     cache_number: str
@@ -128,9 +125,7 @@ _TENSORRT = re.compile(r"tensorrt-(\d+)\.(\d+)(?:\.(\d+))?(?:\.\d+)?$")
 
 def find_platform(name: str, explicit: bool = False) -> Platform:
     """A row of the table, or `tensorrt-8.6.1` for any other machine. explicit: implicit quantization is not needed.
-
-    Raises UsageError for unknown names, UserError for a TensorRT that has no implicit quantization.
-    """
+    Raises UsageError for unknown names, UserError for a TensorRT that has no implicit quantization."""
     key = name.strip().lower().replace("_", "-").replace(" ", "-")
     platform = _BY_NAME.get(key)
     if platform is None and key.endswith(".0"):

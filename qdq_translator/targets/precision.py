@@ -12,21 +12,15 @@ import functools
 import math
 from typing import Iterable, Mapping, Optional, Sequence, TypeVar
 
-from qdq_translator.core.formats.report_rows import FP16 as FP16
-from qdq_translator.core.formats.report_rows import INT8 as INT8
-from qdq_translator.core.formats.report_rows import NO_PRECISION as NO_PRECISION
-from qdq_translator.core.formats.report_rows import NOWHERE as NOWHERE
-from qdq_translator.core.formats.report_rows import ON_DLA as ON_DLA
-from qdq_translator.core.formats.report_rows import ON_GPU as ON_GPU
-from qdq_translator.core.formats.report_rows import LayerPlan as LayerPlan
+from qdq_translator.core.formats.report_rows import FP16, INT8, NO_PRECISION, NOWHERE, ON_DLA, ON_GPU, LayerPlan
 from qdq_translator.core.words import others
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import CLAMPS, RESIZES, VIEWS, WEIGHTED, summed_size
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.scales.table import ScaleTable
 
+__all__ = ["FP16", "INT8", "NOWHERE", "NO_PRECISION", "ON_DLA", "ON_GPU", "LayerPlan"]
 KEPT = "kept in FP16 (--keep_fp16)"
-
 
 _SHAPE_OPS = frozenset(("Shape", "Size", "ConstantOfShape", "NonZero", "Range"))
 _TAIL_OPS = frozenset(
@@ -75,11 +69,9 @@ def make_plan(
 
 
 def _tails(graph: Graph, real: set[str], scales: ScaleTable) -> dict[str, str]:
-    """Tensors without scale that lead only to graph outputs -> the first such output.
-
-    Only through data movement, a bias and final activations: TensorRT gives the last multiplying layer before them a
-    float output regardless of the scales (fact 5.6), and a graph output gets no scale by inference (rule S2).
-    """
+    """Tensors without scale that lead only to graph outputs -> the first such output. Only through data movement, a
+    bias and final activations: TensorRT gives the last multiplying layer before them a float output regardless of the
+    scales (fact 5.6), and a graph output gets no scale by inference (rule S2)."""
     tails: dict[str, str] = {}
     for node in graph.nodes_reversed:
         for name in [name for name in node.outputs if name in real and name not in scales]:
@@ -175,10 +167,7 @@ def share(part: Optional[float], whole: Optional[float]) -> Optional[float]:
 
 def layer_macs(node: Node, types: TensorTypes) -> Optional[int]:
     """MACs of Conv, ConvTranspose, Gemm, MatMul, Einsum, LSTM, GRU and RNN; 0 for other operators; None if a needed
-    size is unknown.
-
-    A first dimension that is dynamic counts as 1, so that shares are known for any batch size.
-    """
+    size is unknown. A first dimension that is dynamic counts as 1, so that shares are known for any batch size."""
     if node.is_op(*RECURRENT):
         return _recurrent(node, types)
     if node.is_op("Einsum"):

@@ -59,12 +59,11 @@ def _scales(translation: Translated) -> tuple[rows.TensorScale, ...]:
 
 
 def _dla(translation: Translated) -> Optional[rows.Dla]:
-    dla, costs = translation.dla, translation.costs
-    if dla is None or costs is None:
+    if translation.dla is None:
         return None
     from qdq_translator.planning.layers import headline  # needs what only a DLA as target does
 
-    return dla.row(*headline(translation.graph, translation.planned_types, translation.plan, dla, costs))
+    return translation.dla.row(*headline(translation.graph, translation.planned_types, translation.plan))
 
 
 def format_report(report: dict[str, Any]) -> str:
@@ -102,17 +101,12 @@ def coverage(plan: list[rows.LayerPlan]) -> rows.Coverage:
 
 
 def _plan(translation: Translated) -> tuple[rows.LayerPlan, ...]:
-    plan, costs = translation.plan, translation.costs
+    plan = translation.plan
     macs = add_macs(layer for layer in plan if layer.precision != NO_PRECISION)
     weights = sum(layer.weights for layer in plan)
     return tuple(
-        dataclasses.replace(
-            layer,
-            macs_share=share(layer.macs, macs),
-            weights_share=share(layer.weights, weights),
-            cost=None if costs is None else costs.layer_row(index),
-        )
-        for index, layer in enumerate(plan)
+        dataclasses.replace(layer, macs_share=share(layer.macs, macs), weights_share=share(layer.weights, weights))
+        for layer in plan
     )
 
 

@@ -23,12 +23,9 @@ Observe = Callable[[Context], bool]
 
 
 def infer_scales(context: Context, diagnostics: Diagnostics, observe: Optional[Observe] = None) -> None:
-    """Fill the scale table.
-
-    Every phase runs forward in topological order, then backward in reverse order, until nothing changes. The first rule
-    that gives a tensor a scale wins; explicit scales never change. observe: called after the exact rules until it has
-    nothing more to give; the exact rules propagate its scales first.
-    """
+    """Fill the scale table. Every phase runs forward in topological order, then backward in reverse order, until
+    nothing changes. The first rule that gives a tensor a scale wins; explicit scales never change. observe: called
+    after the exact rules until it has nothing more to give; the exact rules propagate its scales first."""
     exact, *guesses = phases(context.policy)
     _to_rest(exact, context)
     while observe is not None and observe(context):

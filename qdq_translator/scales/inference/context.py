@@ -60,11 +60,9 @@ class DerivedScale:
 
 @dataclasses.dataclass
 class Context:
-    """Rules read through `scale` and write through `give`, which enforces rules S1 and S2.
-
-    derived: scales of tensors created by rewrites for the DLA. withheld: tensors that get no scale by inference, and
-    why; '' if they represent a graph output, so that rule S2 applies.
-    """
+    """Rules read through `scale` and write through `give`, which enforces rules S1 and S2. derived: scales of tensors
+    created by rewrites for the DLA. withheld: tensors that get no scale by inference, and why; '' if they represent a
+    graph output, so that rule S2 applies."""
 
     graph: Graph
     types: TensorTypes
@@ -128,8 +126,7 @@ class Policy:
     declares to keep the scale of their input. mode: 'sound', or 'reference' for NVIDIA's order and formulas. target: as
     in --target. unify: what is done where the tensors of one layer of a DLA have different ranges ('off', 'warn',
     'max', 'data', 'requantize'), as long as none loses more than max_bits_lost. by_data: what no rule gives is observed
-    on data (rule K1). keep_norms: rule P1 is on.
-    """
+    on data (rule K1). keep_norms: rule P1 is on."""
 
     on: frozenset[str] = frozenset()
     passed: tuple[str, ...] = ()

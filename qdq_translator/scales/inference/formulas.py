@@ -96,8 +96,7 @@ def sigmoid_reference_backward(node: Node, context: Context) -> bool:
 
 def is_spatial_mean(node: Node, context: Context) -> bool:
     """Averages over exactly the spatial axes of a 4-D or 5-D tensor; never the ReduceMean of a decomposed
-    LayerNormalization.
-    """
+    LayerNormalization."""
     if not node.is_op("ReduceMean"):
         return True
     rank = context.types.rank(node.inputs[0])

@@ -31,8 +31,7 @@ ERF_CUBIC = ERF_LINEAR * 2 * 0.044715
 @dataclass(frozen=True)
 class Gate:
     """A gate that rises from 0 to `top`, so that the product at x is larger than at any smaller magnitude, of either
-    sign.
-    """
+    sign."""
 
     value: Callable[[float], float]
     top: float = 1.0
@@ -114,8 +113,7 @@ def _gate(x: str, tensor: str, context: Context) -> Optional[tuple[list[Node], G
 
 def _factor(node: Node, x: str, graph: Graph) -> Optional[float]:
     """The constant by which `node` multiplies x and does nothing else: Mul, Div, or the Scale that rule D9 makes of
-    them.
-    """
+    them."""
     if x not in node.inputs:
         return None
     if node.is_op("BatchNormalization"):

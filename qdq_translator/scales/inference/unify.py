@@ -43,11 +43,9 @@ REFUSED_CURE = "Quantize them with one scale in training, or allow the loss with
 @dataclass(frozen=True)
 class SharedRange:
     """Tensors that the DLA requires to share one scale. before: tensor -> its own scale; largest: the scale they need.
-
     nodes: the layers that ask for it, in graph order. raised: whether the table now holds `largest` for all. refused:
     it does not, because that would cost more than `--max_bits_lost`; `nodes` stay FP16. unapplied: tensors whose scale
-    the DLA does not apply.
-    """
+    the DLA does not apply."""
 
     largest: float
     source: str
@@ -95,10 +93,7 @@ def shared_tensors(node: Node, context: Context) -> list[str]:
 
 def unify_scales(context: Context, diagnostics: Diagnostics) -> list[SharedRange]:
     """Reports the sets of tensors whose scales differ and should not, or raises them to the largest (mode 'max', and
-    'data' what the data have not given one range).
-
-    Nothing is done for GPU targets and with mode 'off'.
-    """
+    'data' what the data have not given one range). Nothing is done for GPU targets and with mode 'off'."""
     mode, raises = context.policy.unify, context.policy.unifies
     if mode not in ("off", "warn") and not context.policy.for_dla:
         diagnostics.info(
@@ -145,8 +140,7 @@ def sharing(tensor: str, context: Context) -> list[Node]:
 
 def free_sets(context: Context, freed: Collection[str] = ()) -> list[list[str]]:
     """Tensors whose scales move together, without sets of a scale of the model's own (but `freed`) or of a bounded
-    operator (rule B1).
-    """
+    operator (rule B1)."""
     graph, scales, unions = context.graph, context.scales, Unions[str]()
     for name in scales:
         unions.root(name)

@@ -13,8 +13,7 @@ import dataclasses
 import math
 from typing import Iterable, Optional, Sequence
 
-from qdq_translator.core.formats.report_rows import Cost
-from qdq_translator.core.formats.report_rows import LayerCost as LayerCost
+from qdq_translator.core.formats.report_rows import Cost, LayerCost
 from qdq_translator.core.words import percent
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import ACTIVATIONS, DENSE, POOLING, SIGMOIDS, WEIGHTED, groups, summed_size
@@ -29,11 +28,9 @@ IN_PLACE = ("Concat", "Identity", "Dropout")
 
 @dataclasses.dataclass
 class FusedLayer:
-    """nodes: positions in graph order; the first gives the layer its name. verdict: of the first.
-
-    works: its work, [] for none; None if a shape is unknown. expects: what may still join it: 'any', 'mul' (the one
-    that makes a SiLU) or ''. summed: a residual has joined.
-    """
+    """nodes: positions in graph order; the first gives the layer its name. verdict: of the first. works: its work, []
+    for none; None if a shape is unknown. expects: what may still join it: 'any', 'mul' (the one that makes a SiLU) or
+    ''. summed: a residual has joined."""
 
     nodes: list[int]
     verdict: str
@@ -183,8 +180,7 @@ published rates of one network with 2 and with 5 regions (NVIDIA-AI-IOT/jetson_d
 3x32x32)."""
 END_ON_GPU = FURTHER_REGION / 2
 """Of the GPU's layers before the first region, or behind the last one: one change of devices where there are two
-[inferred].
-"""
+[inferred]."""
 GPU_MACS = 10e12
 """INT8 multiply-accumulates per second of the GPU for a network with a batch of 1: 6.4e12 of ResNet-50 (0.64 ms), 17e12
 of RetinaNet (11.67 ms; NVIDIA's MLPerf results, Jetson AGX Orin), a quarter of the dense peak (85 TOPs, MAXN). Within a
@@ -200,8 +196,7 @@ class CostPlan:
     core; None where one is unknown. unknown: layers whose shapes are. note: what the figure stands for, or why there is
     none. between: milliseconds of changes between DLA and GPU, by `FURTHER_REGION` and `END_ON_GPU`, which include the
     GPU's layers, and of the multiply-accumulates there (`GPU_MACS`). extrapolated: milliseconds of layers that the
-    published networks do not have.
-    """
+    published networks do not have."""
 
     layers: list[Optional[LayerCost]]
     milliseconds: Optional[float]
@@ -220,10 +215,6 @@ class CostPlan:
     def least(self) -> float:
         """The same of the layers whose time is known."""
         return sum(cost.milliseconds or 0.0 for cost in self.layers if cost is not None) + self.between
-
-    def of(self, indices: Sequence[int]) -> Optional[float]:
-        """Milliseconds of these nodes; None as soon as one is unknown."""
-        return total(cost.milliseconds for cost in (self.layers[i] for i in indices) if cost is not None)
 
     @property
     def fp16_milliseconds(self) -> Optional[float]:
@@ -289,8 +280,7 @@ def estimate_costs(
 
 def _ends(graph: Graph, verdicts: Sequence[str]) -> int:
     """How many ends of the network (0 to 2) are on the GPU: layers that the DLA's come behind, or that come behind
-    those, only.
-    """
+    those, only."""
     on = dict(zip(map(id, graph.nodes), verdicts))
     dla = {key for key, verdict in on.items() if verdict in (DLA_INT8, DLA_FP16)}
     gpu = {key for key, verdict in on.items() if verdict == GPU}

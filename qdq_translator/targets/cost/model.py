@@ -43,12 +43,10 @@ class Surface:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Work of one DLA layer, independent of its precision.
-
-    products: output positions times kernel size; times the number of channels combined it gives the MACs (0: no
-    convolution). channels: input and output channels of the convolution, groups: how they are split. weights: number of
-    values. writes_fp16: in INT8 too, because an FP16 activation is fused into the layer.
-    """
+    """Work of one DLA layer, independent of its precision. products: output positions times kernel size; times the
+    number of channels combined it gives the MACs (0: no convolution). channels: input and output channels of the
+    convolution, groups: how they are split. weights: number of values. writes_fp16: in INT8 too, because an FP16
+    activation is fused into the layer."""
 
     reads: tuple[Surface, ...] = ()
     writes: tuple[Surface, ...] = ()
@@ -84,10 +82,8 @@ class Work:
 @dataclasses.dataclass(frozen=True)
 class Parameters:
     """Parameters of the model. Rates: MACs for each clock and core. bytes_per_second: to and from memory, one core.
-
     seconds_per_layer: fixed part. depthwise_block: MACs that one useful MAC of a depthwise convolution costs.
-    fp16_input_block, fp16_output_block: units to which channels are padded in FP16.
-    """
+    fp16_input_block, fp16_output_block: units to which channels are padded in FP16."""
 
     int8_rate: float
     fp16_rate: float
@@ -195,12 +191,10 @@ def choose_model(
     cost_model: Optional[str] = None,
     platform: str = "",
 ) -> tuple[Optional[CostModel], str]:
-    """(model, its description); None and the reason if no published figure covers the request.
-
-    power_mode: a name of `modes` (default: MAXN, on a DRIVE platform DRIVE). dla_clock: GHz. cost_model: a file of
-    `plan --fit`, valid for its own board, at its own clock unless another is requested. Raises UsageError for unknown
-    or contradictory values, UserError for a file that is not a cost model.
-    """
+    """(model, its description); None and the reason if no published figure covers the request. power_mode: a name of
+    `modes` (default: MAXN, on a DRIVE platform DRIVE). dla_clock: GHz. cost_model: a file of `plan --fit`, valid for
+    its own board, at its own clock unless another is requested. Raises UsageError for unknown or contradictory values,
+    UserError for a file that is not a cost model."""
     mode = _mode(power_mode, dla_clock, platform)
     if cost_model is not None:
         model = load_model_file(cost_model)

@@ -178,8 +178,7 @@ def output_padding(layer: Layer) -> list[int]:
 
 BUFFER_BANKS = 16
 """Of the convolution buffer, for weights and data together; each has 256 entries of 128 bytes (6.3; nvdla/hw issue
-315).
-"""
+315)."""
 
 
 def _up(value: int, unit: int) -> int:

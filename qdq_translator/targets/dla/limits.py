@@ -18,6 +18,7 @@ from qdq_translator.core.formats.report_rows import Finding
 from qdq_translator.ir.operators import (
     ACTIVATIONS,
     COMPARISONS,
+    CONVOLUTIONS,
     DENSE,
     ELEMENTWISE,
     LAYER_NORMS,
@@ -36,6 +37,11 @@ FOLDED: Final = "folded"
 _GUIDE = "TensorRT 8.5.3 Developer Guide, 12.2 (fact 6.3)"
 _PAGE = "DLA layer restrictions page, TensorRT 11.4.1 (fact 6.3b)"
 _HEADER = "NvInfer.h of TensorRT 8.6 (fact 6.3)"
+_SIZES = "fact 6.2, " + _PAGE
+_GUIDES = "TensorRT 8.4 and 8.5 Developer Guides, 12.2 (fact 6.3)"
+_LATER = "that formula, for later versions (fact 6.3, 6.7)"
+_ONE_PADDING = "the guide names one padding an axis (fact 6.3)"
+_NO_SOURCE = "no public source describes one (fact 6.3)"
 _TABLE = "Deep-Learning-Accelerator-SW operators table (fact 6.5)"
 
 _NOT_HERE = "the rule for it does not apply here; see --dla_rewrites list"
@@ -47,6 +53,15 @@ _CHANNELS = "it has too many channels or groups"
 _TOO_LARGE = "its weights and rows do not fit the buffer, and no rewrite splits it"
 _PADDING = "no rewrite exists for its padding, stride or dilation"
 _COMPARED = "its inputs have no scale, or its reader is not a Cast"
+_BATCH = "the batch is too large"
+_LONG = "a dimension is too long; 'qdq-translator split' cuts off such layers"
+_JOINS = "it joins along an axis other than C, H and W of four dimensions"
+_ADJACENT = "its tensors do not have four dimensions, and rules D5 and D18 rewrite no adjacent linear layer"
+_COMPUTED = "its weights are computed"
+_CONVERTS = (
+    "it converts between four and other dimensions for a layer that remains, or for a graph output "
+    "(see --dla_output 4d)"
+)
 _INTERPOLATES = "the DLA resizes by integer factors only, linear or nearest"
 
 
@@ -96,7 +111,8 @@ _NOT_NATIVE = (
 )
 _BUFFER = "weights and data fit the 16 banks of the convolution buffer"
 KNOWN = _NATIVE | frozenset((*_REBUILD, *_NOT_NATIVE, "Pow", "ReduceMax", "Dropout"))
-_CONV, _DECONV = ("Conv",), ("ConvTranspose",)
+_SOFTMAX_SIZES = "at most 1024 along the axis, 8192 where all other dimensions are 1"
+_ALL, _CONV, _DECONV = ("*",), ("Conv",), ("ConvTranspose",)
 
 LIMITS: tuple[Limit, ...] = (
     # operators
@@ -126,62 +142,21 @@ LIMITS: tuple[Limit, ...] = (
     _inferred("O7", ("Dropout",), "becomes an identity layer, which is not native", checks.always, source=_TABLE),
     _inferred("O8", ("Cast",), "only the Cast behind a comparison is native", checks.cast_of_comparison),
     # every layer
-    Limit(
-        "G1",
-        ("*",),
-        "batch at most 4096",
-        checks.sizes_up_to("batch", 4096, slice(0, 1)),
-        "the batch is too large",
-        source="fact 6.2, " + _PAGE,
-    ),
-    Limit(
-        "G2",
-        ("*",),
-        "dimensions at most 8192",
-        checks.sizes_up_to("size", 8192, slice(1, None)),
-        "a dimension is too long; 'qdq-translator split' cuts off such layers",
-        source="fact 6.2, " + _PAGE,
-    ),
+    Limit("G1", _ALL, "batch at most 4096", checks.sizes_up_to("batch", 4096, slice(0, 1)), _BATCH, _SIZES),
+    Limit("G2", _ALL, "dimensions at most 8192", checks.sizes_up_to("size", 8192, slice(1, None)), _LONG, _SIZES),
     # convolution
     Limit("C1", _CONV, "two spatial dimensions", checks.two_spatial, _DIMENSIONS),
     Limit("C2", _CONV, "kernel 1 to 32", checks.within("kernel", 1, 32, checks.kernel)),
     Limit("C3", _CONV, "padding 0 to 31", checks.within("padding", 0, 31, checks.explicit_pads), _PADDING),
     Limit("C4", _CONV, "padding smaller than the kernel", checks.pad_below_kernel),
-    _inferred(
-        "C5",
-        _CONV,
-        "the same padding on both sides",
-        checks.symmetric_pad,
-        source="the guide names one padding an axis (fact 6.3)",
-    ),
+    _inferred("C5", _CONV, "the same padding on both sides", checks.symmetric_pad, source=_ONE_PADDING),
     Limit("C6", _CONV, "stride 1 to 8", checks.within("stride", 1, 8, checks.strides)),
     Limit("C7", _CONV, "dilation 1 to 32", checks.within("dilation", 1, 32, checks.dilations), _SIZE),
     Limit("C8", _CONV, "channels 1 to 8192", checks.within("channels", 1, 8192, checks.channels), _CHANNELS),
     Limit("C9", _CONV, "groups 1 to 8192", checks.within("groups", 1, 8192, checks.groups), _CHANNELS),
-    _inferred(
-        "C10",
-        (*_CONV, *_DECONV),
-        "constant weights",
-        checks.constant("weights are"),
-        "its weights are computed",
-        source="fact 4.7",
-    ),
-    Limit(
-        "C11",
-        _CONV,
-        _BUFFER,
-        checks.fits_buffer(documented=True),
-        _TOO_LARGE,
-        source="TensorRT 8.4 and 8.5 Developer Guides, 12.2 (fact 6.3)",
-    ),
-    _inferred(
-        "C12",
-        _CONV,
-        _BUFFER,
-        checks.fits_buffer(documented=False),
-        _TOO_LARGE,
-        source="that formula, for later versions (fact 6.3, 6.7)",
-    ),
+    _inferred("C10", CONVOLUTIONS, "constant weights", checks.constant("weights are"), _COMPUTED, source="fact 4.7"),
+    Limit("C11", _CONV, _BUFFER, checks.fits_buffer(documented=True), _TOO_LARGE, source=_GUIDES),
+    _inferred("C12", _CONV, _BUFFER, checks.fits_buffer(documented=False), _TOO_LARGE, source=_LATER),
     # deconvolution
     Limit("T1", _DECONV, "two spatial dimensions", checks.two_spatial, _DIMENSIONS),
     Limit("T2", _DECONV, "kernel 1 to 32, or 1x64, 1x96, 1x128 and transposed", checks.deconv_kernel, _SIZE),
@@ -204,14 +179,7 @@ LIMITS: tuple[Limit, ...] = (
     # activation
     _fp16("A1", ("Sigmoid", "Tanh"), "runs in FP16, INT8 is upgraded", checks.always),
     Limit("A2", ("Clip",), "a clipped Relu: from 0 to a constant in [1, 127]", checks.clipped_relu),
-    Limit(
-        "A3",
-        ACTIVATIONS,
-        "two spatial dimensions",
-        checks.dimensions(4, 4),
-        "its tensors do not have four dimensions, and rules D5 and D18 rewrite no adjacent linear layer",
-        source=_PAGE,
-    ),
+    Limit("A3", ACTIVATIONS, "two spatial dimensions", checks.dimensions(4, 4), _ADJACENT, source=_PAGE),
     Limit("A4", ("PRelu",), "constant slope", checks.constant("second input is"), "its slope is computed"),
     # element-wise
     _fp16("E1", ELEMENTWISE, "INT8 requires one scale for both inputs", checks.equal_ranges, source=_HEADER),
@@ -229,13 +197,7 @@ LIMITS: tuple[Limit, ...] = (
     _fp16("L1", ("LRN",), "runs in FP16, INT8 is upgraded", checks.always),
     Limit("L2", ("LRN",), "window 3, 5, 7 or 9", checks.lrn_window, "the DLA has windows of 3, 5, 7 and 9"),
     # concatenation
-    Limit(
-        "K1",
-        ("Concat",),
-        "channel axis only",
-        checks.channel_axis,
-        "it joins along an axis other than C, H and W of four dimensions",
-    ),
+    Limit("K1", ("Concat",), "channel axis only", checks.channel_axis, _JOINS),
     Limit("K2", ("Concat",), "two inputs or more", checks.several_inputs),
     _fp16("K3", ("Concat",), "INT8 requires one scale for all inputs and the output", checks.equal_ranges),
     # resize
@@ -259,41 +221,21 @@ LIMITS: tuple[Limit, ...] = (
     Limit("S2", _SLICES, "four dimensions", checks.dimensions(4, 4), "its tensors do not have four dimensions"),
     Limit("S3", _SLICES, "axes C, H and W only", checks.no_batch_axis, "it cuts the batch"),
     Limit("S4", _SLICES, "static parameters", checks.static_parameters, "its parameters are computed"),
-    _inferred(
-        "S5",
-        ("Slice",),
-        "no negative step",
-        checks.forward,
-        _NOT_HERE,
-        source="no public source describes one (fact 6.3)",
-    ),
+    _inferred("S5", ("Slice",), "no negative step", checks.forward, _NOT_HERE, source=_NO_SOURCE),
     _fp16("X1", ("Softmax",), "runs in FP16 only", checks.always),
     Limit("X2", ("Softmax",), "Orin only", checks.always, "Xavier's DLA has no Softmax", only="xavier"),
-    Limit(
-        "X3",
-        ("Softmax",),
-        "at most 1024 along the axis, 8192 where all other dimensions are 1",
-        checks.softmax_axis,
-        "it is longer than the DLA's Softmax supports",
-    ),
-    Limit(
-        "H1",
-        _SHUFFLES,
-        "four dimensions before and after",
-        checks.dimensions(4, 4),
-        "it converts between four and other dimensions for a layer that remains, or for a graph output (see "
-        "--dla_output 4d)",
-    ),
+    Limit("X3", ("Softmax",), _SOFTMAX_SIZES, checks.softmax_axis, "it is longer than the DLA's Softmax supports"),
+    Limit("H1", _SHUFFLES, "four dimensions before and after", checks.dimensions(4, 4), _CONVERTS),
     Limit(
         "H2", _SHUFFLES, "batch dimension untouched", checks.batch_untouched, "it moves values into or out of the batch"
     ),
     Limit("M1", DENSE, "constant second input", checks.constant("second input is"), source=_TABLE),
 )
 UNKNOWN_OPERATOR = _inferred(
-    "O9", ("*",), "operator is in no list of DLA operators", checks.always, "no rule knows the operator", source=_TABLE
+    "O9", _ALL, "operator is in no list of DLA operators", checks.always, "no rule knows the operator", source=_TABLE
 )
 NO_SCALE = _fp16(
-    "V1", ("*",), "a tensor without scale makes the layer run in FP16", checks.always, source="DLA-SW FAQ (fact 6.6)"
+    "V1", _ALL, "a tensor without scale makes the layer run in FP16", checks.always, source="DLA-SW FAQ (fact 6.6)"
 )
 BY_ID = {limit.id: limit for limit in (*LIMITS, UNKNOWN_OPERATOR, NO_SCALE)}
 

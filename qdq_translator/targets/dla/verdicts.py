@@ -97,12 +97,10 @@ def _judge(layer: Layer, planned: LayerPlan, table: dict[str, list[limits.Limit]
 
 
 def _subgraphs(graph: Graph, layers: list[rows.Verdict]) -> tuple[list[int], int]:
-    """For every layer the number of its DLA subgraph (-1: none), and how many there are.
-
-    Layers are on one level as long as data reaches them without another change between DLA and GPU; DLA layers of one
-    level that are connected form one subgraph. No subgraph can then depend on itself through the GPU. TensorRT may
-    merge less; that it merges no more is inferred.
-    """
+    """For every layer the number of its DLA subgraph (-1: none), and how many there are. Layers are on one level as
+    long as data reaches them without another change between DLA and GPU; DLA layers of one level that are connected
+    form one subgraph. No subgraph can then depend on itself through the GPU. TensorRT may merge less; that it merges no
+    more is inferred."""
     on_dla = {
         id(node): layer.verdict != limits.GPU
         for node, layer in zip(graph.nodes, layers)
@@ -136,11 +134,7 @@ def _notes(context: Context, layers: list[rows.Verdict], subgraphs: int, platfor
     notes = []
     if platform is not None and platform.note and not platform.dla:
         notes.append(f"{platform.name}: {platform.note} ({platform.source}).")
-    dynamic = [
-        name
-        for name in context.graph.inputs
-        if any(not isinstance(d, int) for d in context.types.shape(name) or (None,))
-    ]
+    dynamic = [name for name in context.graph.inputs if context.types.static_shape(name) is None]
     if dynamic:
         notes.append(
             "The DLA runs static shapes only: build with equal minimum, optimum and maximum shapes for "
