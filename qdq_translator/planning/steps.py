@@ -107,14 +107,14 @@ class _Steps:
         self._made = {id(node) for one in applied for node, _ in one.after}
         replaced = {name for one in applied for names in one.tensors.values() for name in names}
         new = {name for one in applied if one.rule != "D28" for name in one.new if name not in replaced}
-        # read by layers of rewrites alone: the noise that it adds did not exist before
-        self.inside = {
-            name
-            for name in new.difference(self.graph.outputs)
-            if (readers := self.graph.consumers(name)) and all(id(one) in self._made for one in readers)
-        }
+        self.inside = set(filter(self._read_inside, new.difference(self.graph.outputs)))
         self._spans: dict[str, Span] = {}
         self._noise: dict[str, dict[str, float]] = {}
+
+    def _read_inside(self, name: str) -> bool:
+        """Whether layers of rewrites alone read the tensor: the noise that it adds did not exist before."""
+        readers = self.graph.consumers(name)
+        return bool(readers) and all(id(one) in self._made for one in readers)
 
     def results(self) -> Iterator[Result]:
         for node in self.graph.nodes:

@@ -13,7 +13,7 @@ import numpy as np
 
 from qdq_translator.core.formats.report_rows import WeightCheck
 from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.operators import DENSE, WEIGHT_INPUTS, OutputChannels, has_one_scale, output_channels
+from qdq_translator.ir.operators import WEIGHT_INPUTS, OutputChannels, has_one_scale, output_channels
 from qdq_translator.ir.qparams import INT8_MAX, row_blocks, tensorrt_weight_codes
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.ir.weights import Initializer, to_array
@@ -28,16 +28,14 @@ def check_weights(graph: Graph, types: TensorTypes, trained: Mapping[str, Traine
     found: list[WeightCheck] = []
     for node in graph.of(*WEIGHT_INPUTS):
         for index, name in enumerate(node.inputs[:2]):
-            if name not in trained or name not in graph.initializers:
+            tensor = graph.initializers.get(name) if name in trained else None
+            if tensor is None or not math.prod(tensor.dims):
                 continue
-            tensor = graph.initializers[name]
-            dims = tuple(tensor.dims)
-            data_rank = types.rank(node.input(1 - index)) if node.op_type in DENSE else None
-            one_scale = has_one_scale(node, index, len(dims), data_rank)
-            channels = None if one_scale else output_channels(node, index, len(dims))
-            if not math.prod(dims) or (channels is None and not one_scale):
-                continue
-            found.append(_checked(name, node.name, tensor, trained[name], channels))
+            rank = len(tensor.dims)
+            one_scale = has_one_scale(node, index, rank, types.rank(node.input(1 - index)))
+            channels = None if one_scale else output_channels(node, index, rank)
+            if one_scale or channels is not None:
+                found.append(_checked(name, node.name, tensor, trained[name], channels))
     return found
 
 

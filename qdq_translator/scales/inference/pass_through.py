@@ -59,8 +59,8 @@ def backward(node: Node, context: Context) -> bool:
     if not all(one.inputs[0] == tensor and one.inputs.count(tensor) == 1 and applies(one, context) for one in readers):
         return False
     outputs = [name for one in readers for name in data_outputs(one) if context.graph.is_used(name)]
-    known = {name: context.scales[name].value for name in outputs if name in context.scales}
-    if not outputs or len(known) < len(outputs):
+    values = [context.scale(name) for name in outputs]
+    if not outputs or None in values:
         return False
-    source = max(outputs, key=known.__getitem__)
-    return context.give(tensor, known[source], "S3", node, source)
+    largest = max(value for value in values if value is not None)
+    return context.give(tensor, largest, "S3", node, outputs[values.index(largest)])
