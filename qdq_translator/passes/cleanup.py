@@ -19,7 +19,7 @@ from qdq_translator.ir.types import TensorTypes
 def constants_to_initializers(graph: Graph) -> None:
     """Every `Constant` node (but strings and sparse tensors) becomes an initializer of its output's name."""
     for node in graph.of("Constant"):
-        if node.outputs[0] not in graph.outputs:
+        if node.outputs[0] not in graph.outputs:  # where TensorRT's parser needs a node
             values = constant_value(node)
             if values is not None:
                 graph.remove(node)

@@ -55,7 +55,7 @@ def observe_scales(network: Network, scales: Mapping[str, float], source: str = 
             "scale.",
         )
     for name in found:
-        if not is_unary_marker(graph, name, scales[name]):
+        if not is_unary_marker(graph, name, scales[name]):  # which is no range
             network.scales.observe(name, scales[name], Origin("Q1", "", name, source))
 
 

@@ -65,21 +65,19 @@ class Editor:
 
     def image(self, tensor: str) -> Optional[Image]:
         """(N, C, H, W) of a 4-D float tensor of which all but the batch size is known and positive."""
-        shape = self.types.shape(tensor)
-        if shape is None or len(shape) != 4 or self.dtype(tensor) is None:
-            return None
-        batch, *rest = shape
-        if not all(isinstance(d, int) and d > 0 for d in rest):
-            return None
-        channels, height, width = (int(d) for d in rest if isinstance(d, int))
-        return batch, channels, height, width
+        batch, *rest = self._sizes(tensor) or (None,)
+        sizes = [d for d in rest if isinstance(d, int) and d > 0]
+        return (batch, sizes[0], sizes[1], sizes[2]) if len(sizes) == 3 else None
 
     def channels(self, tensor: str) -> Optional[int]:
         """C of a 4-D float tensor; None if unknown or 0."""
+        channels = (self._sizes(tensor) or (None, None))[1]
+        return channels or None if isinstance(channels, int) else None
+
+    def _sizes(self, tensor: str) -> Optional[tuple[Dim, ...]]:
+        """Of a 4-D float tensor."""
         shape = self.types.shape(tensor)
-        if shape is None or len(shape) != 4 or self.dtype(tensor) is None:
-            return None
-        return shape[1] or None if isinstance(shape[1], int) else None
+        return shape if shape is not None and len(shape) == 4 and self.dtype(tensor) is not None else None
 
     def unless_output(self, tensor: str) -> list[str]:
         """Scales required by one next to `tensor`: its own; a graph output may never get one (rule S2)."""
@@ -148,9 +146,10 @@ class Editor:
         """With step 1, as the opset at hand has it."""
         if self.graph.opset() < 10:
             return Node("Slice", [source], [target], name, starts=list(begins), ends=list(ends), axes=list(axes))
-        values = (("starts", begins), ("ends", ends), ("axes", axes))
-        inputs = [self.constant(f"{name}.{key}", np.array(value, np.int64)) for key, value in values]
-        return Node("Slice", [source, *inputs], [target], name)
+        inputs = [source]
+        for key, values in (("starts", begins), ("ends", ends), ("axes", axes)):
+            inputs.append(self.constant(f"{name}.{key}", np.array(values, np.int64)))
+        return Node("Slice", inputs, [target], name)
 
     # ---------------------------------------------------------------- changing
 
@@ -180,15 +179,8 @@ class Editor:
         tensors: Optional[dict[str, list[str]]] = None,
         new: Sequence[str] = (),
     ) -> None:
-        self.network.applied.append(
-            Applied(
-                rule,
-                tuple((n.name, n.op_type) for n in before),
-                tuple((n, n.op_type) for n in after),
-                tensors or {},
-                tuple(new),
-            )
-        )
+        gone, made = tuple((n.name, n.op_type) for n in before), tuple((n, n.op_type) for n in after)
+        self.network.applied.append(Applied(rule, gone, made, tensors or {}, tuple(new)))
         for node in before:
             for name in node.outputs:
                 self.graph.value_info.pop(name, None)

@@ -70,8 +70,8 @@ def clean_tensor_names(graph: Graph) -> None:
             graph.rename_output(graph.producer[name], name, clean)
 
 
-def rename_node_outputs(graph: Graph) -> dict[str, str]:
-    """Rule F5: every tensor is called like its node, further outputs `_1`, `_2` ...; returns old -> new names."""
+def rename_node_outputs(graph: Graph) -> None:
+    """Rule F5: every tensor is called like its node, further outputs `_1`, `_2` ..."""
     fixed = set(graph.inputs) | set(graph.outputs) | set(graph.initializers) | graph.body_names()
     mapping: dict[str, str] = {}
     for node in graph.nodes:
@@ -86,7 +86,6 @@ def rename_node_outputs(graph: Graph) -> dict[str, str]:
             fixed.add(name)
             mapping[old] = name
     graph.rename_tensors(mapping)
-    return mapping
 
 
 def avoid_automatic_names(network: Network) -> None:

@@ -79,11 +79,12 @@ def take_out(network: Network, node: Node) -> Union[dict[str, list[str]], str]:
     own, before = scales.value(target), scales.value(source)
     if any(map(graph.is_used, filter(None, node.outputs[1:]))):
         return "its mask is in use"
-    if None not in (own, before) and own != before:
+    if None not in (own, before) and own != before:  # it requantizes
         return "its input and its output have different scales of their own"
     producer = graph.producer.get(source)
     only_own = own is not None and before is None and not graph.is_constant(source)
     if target in graph.outputs:
+        # a graph output without a scale gets none (rule S2); one that is a graph input is renamed (fact 4.2)
         if producer is None or graph.only_consumer(source) is not node or (own is None and before is not None):
             return "it makes a graph output from a tensor that others read, or that no node makes"
     elif only_own and source in graph.outputs:

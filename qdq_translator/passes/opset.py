@@ -133,7 +133,7 @@ def _is_default(node: Node, key: str, schema: onnx.defs.OpSchema) -> bool:
 def _reduce_axes(graph: Graph, types: TensorTypes, node: Node) -> bool:
     given = bool(node.input(1))
     axes = operators.axes(node, graph.array) if given else []
-    if axes is None or (not axes and node.get("noop_with_empty_axes", 0)):
+    if axes is None or (not axes and node.get("noop_with_empty_axes", 0)):  # opset 17 reduces all axes then
         return False
     graph.set_inputs(node, node.inputs[:1])
     if axes:
@@ -149,7 +149,7 @@ def _split_outputs(graph: Graph, types: TensorTypes, node: Node) -> bool:
     if size is None:
         return False
     sizes = operators.split_sizes(node, size, graph.array)
-    if sizes is None or sizes[-1] < 0:
+    if sizes is None or sizes[-1] < 0:  # more parts than values
         return False
     if len(set(sizes)) > 1:
         name = graph.constant(f"{node.name}_split", np.array(sizes, np.int64))

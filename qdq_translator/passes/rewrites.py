@@ -41,15 +41,12 @@ class Rewrites:
             return []
         from qdq_translator.passes.dla import NO_REWRITE
 
-        return [
-            rows.Left(
-                layer.name,
-                layer.op,
-                "; ".join(f"{f.limit} {f.text}" for f in layer.findings if f.effect == "gpu"),
-                self.reasons.get(layer.name) or NO_REWRITE.get(layer.op) or self._by_limit(layer),
-            )
-            for layer in dla.fallbacks
-        ]
+        found = []
+        for layer in dla.fallbacks:
+            limits = "; ".join(f"{f.limit} {f.text}" for f in layer.findings if f.effect == "gpu")
+            why = self.reasons.get(layer.name) or NO_REWRITE.get(layer.op) or self._by_limit(layer)
+            found.append(rows.Left(layer.name, layer.op, limits, why))
+        return found
 
     def _by_limit(self, layer: rows.Verdict) -> str:
         from qdq_translator.targets.dla.limits import BY_ID

@@ -123,7 +123,7 @@ def _report_series(series: list[steps.Link], stripper: Stripper, diagnostics: Di
 def _mixed_readers(graph: Graph, found: ActivationQuantizers) -> dict[str, list[str]]:
     """Rule C2: tensors that some consumers read quantized and others, whose names are given, as float."""
     dequantized = {step.node.outputs[0] for step in found.steps if isinstance(step, steps.Dequantize)}
-    sources = dict.fromkeys(step.source for step in found.steps if isinstance(step, steps.Quantize))
+    sources = dict.fromkeys(step.node.inputs[0] for step in found.steps if isinstance(step, steps.Quantize))
     readers = {s: [n.name for n in graph.consumers(s) if not is_quantize(n)] for s in sources if s not in dequantized}
     return {source: names for source, names in readers.items() if names}
 
@@ -213,8 +213,7 @@ class Stripper:
             steps.ClampCodes: self._clamp_codes,
             steps.Move: self._move,
             steps.Dequantize: self._dequantize,
-            steps.QuantizedInput: self._input,
-            steps.QuantizedOutput: self._output,
+            steps.End: self._end,
         }
         for step in found:
             apply[type(step)](step)
@@ -254,13 +253,8 @@ class Stripper:
         key = (source, real)
         if key not in self.floats:
             name = self.graph.unique_name(f"{source}_float")
-            cast = Node(
-                "Cast",
-                [source],
-                [name],
-                self.graph.unique_name(f"{name}_cast"),
-                to=helper.np_dtype_to_tensor_dtype(real),
-            )
+            cast = Node("Cast", [source], [name], self.graph.unique_name(f"{name}_cast"))
+            cast.set("to", helper.np_dtype_to_tensor_dtype(real))
             self.graph.insert_after(cast, self.graph.producer.get(source))
             self.floats[key] = name
         return self.floats[key]
@@ -336,35 +330,28 @@ class Stripper:
         the order of their declaration in the model."""
         graph = self.graph
         for gone in [name for name in graph.outputs if name in self.ends]:
-            node, scale = self.ends[gone]
             source = self.name_now(gone)
-            if source not in graph.producer or source in graph.outputs:
-                self._identity(source, gone, Origin("Q7", node.name, source), scale)
-                continue
-            self.network.rename_tensor(source, gone)
             del self.real[gone]
-            self.real[source] = gone
+            if source in graph.producer and source not in graph.outputs:
+                self.network.rename_tensor(source, gone)
+                self.real[source] = gone
+                continue
+            # a graph input or another output: both names stay (fact 4.2), this one with the scale of its own pair
+            node, scale = self.ends[gone]
+            identity = Node("Identity", [source], [gone], graph.node_name(f"{gone}_identity"))
+            graph.insert_after(identity, graph.producer.get(source))
+            self.scales.observe(gone, scale, Origin("Q7", node.name, source))
 
-    def _identity(self, source: str, output: str, origin: Origin, scale: float) -> None:
-        """A graph output that is a graph input or another output: both names stay (fact 4.2). The output has the scale
-        of this pair alone, not of other quantizers."""
-        node = Node("Identity", [source], [output], self.graph.node_name(f"{output}_identity"))
-        self.graph.insert_after(node, self.graph.producer.get(source))
-        self.scales.observe(output, scale, origin)
-        del self.real[output]
-
-    def _input(self, step: steps.QuantizedInput) -> None:
-        self.graph.inputs[step.name].type.tensor_type.elem_type = TensorProto.FLOAT
-        if step.real != np.float32:  # the network behind it has that type (rule F9)
-            self.real[step.name] = self._as_float(step.name, step.real)
-        self.scales.observe(step.name, step.scale, Origin("Q6", "", step.name, "graph input was int8"))
-
-    def _output(self, step: steps.QuantizedOutput) -> None:
-        graph = self.graph
-        graph.outputs[step.name].type.tensor_type.elem_type = TensorProto.FLOAT
-        if step.real != np.float32 and step.name in graph.producer:
-            inside = graph.before_output(step.name)
-            cast = Node("Cast", [inside], [step.name], graph.node_name(f"{inside}_cast"), to=TensorProto.FLOAT)
+    def _end(self, step: steps.End) -> None:
+        graph, name = self.graph, step.name
+        (graph.inputs if step.is_input else graph.outputs)[name].type.tensor_type.elem_type = TensorProto.FLOAT
+        if step.is_input:
+            if step.real != np.float32:  # the network behind it has that type (rule F9)
+                self.real[name] = self._as_float(name, step.real)
+            self.scales.observe(name, step.scale, Origin("Q6", "", name, "graph input was int8"))
+        elif step.real != np.float32 and name in graph.producer:
+            inside = graph.before_output(name)
+            cast = Node("Cast", [inside], [name], graph.node_name(f"{inside}_cast"), to=TensorProto.FLOAT)
             graph.insert_behind(inside, [cast])
 
 
@@ -372,10 +359,7 @@ def _clamp_node(graph: Graph, source: str, output: str, clamp: steps.Bounds, nam
     """Relu for [0, inf), else Clip with initializers of type `real` as bounds."""
     if clamp == (0.0, None):
         return Node("Relu", [source], [output], name)
-    bounds = [
-        "" if bound is None else graph.constant(f"{output}_{which}", np.asarray(bound, real))
-        for which, bound in zip(("min", "max"), clamp)
-    ]
-    if not bounds[1]:
-        bounds.pop()
-    return Node("Clip", [source, *bounds], [output], name)
+    inputs = [source]
+    for which, bound in zip(("min", "max"), clamp):
+        inputs.append("" if bound is None else graph.constant(f"{output}_{which}", np.asarray(bound, real)))
+    return Node("Clip", inputs if inputs[-1] else inputs[:-1], [output], name)

@@ -192,11 +192,11 @@ class _Work:
                 found[reader.name] = wanted
         return found
 
-    def _parameters(self, base: str, grid: Grid) -> dict[str, str]:
+    def _parameters(self, base: str, grid: Grid) -> list[str]:
         key = (base, grid[0])
         if key not in self._written:
             self._written[key] = self._scale(base, np.asarray(grid[0], np.float32))
-        return {"scale": self._written[key], "zero_point": self._zero(0, grid[1])}
+        return [self._written[key], self._zero(0, grid[1])]
 
     def _scale(self, base: str, values: np.ndarray) -> str:
         name = self.graph.constant(f"{base}_scale", values)

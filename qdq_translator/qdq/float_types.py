@@ -136,8 +136,7 @@ class Typing:
                 self._node(node)
         for name, value in graph.outputs.items():
             self._output(name, value.type.tensor_type.elem_type)
-        unused = [name for name in graph.initializers if not graph.is_used(name) and name not in graph.outputs]
-        graph.drop_initializer(*unused)
+        graph.drop_initializer(*[name for name in graph.initializers if not graph.is_used(name)])
 
     def _node(self, node: Node) -> None:
         for name in node.captured:
@@ -169,11 +168,9 @@ class Typing:
     def _quantizer(self, node: Node) -> None:
         """A pair has the type of those that read it, so that no Cast is between it and them."""
         graph, name = self.graph, node.inputs[0]
-        read = {
-            r
-            for stored in graph.consumers(node.outputs[0])
-            for r in (graph.consumers(stored.outputs[0]) if is_dequantize(stored) else [stored])
-        }
+        read: list[Node] = []
+        for reader in graph.consumers(node.outputs[0]):
+            read += graph.consumers(reader.outputs[0]) if is_dequantize(reader) else [reader]
         kind: int = FLOAT if read and all(reader.name in self.single for reader in read) else HALF
         if is_dequantize(node) and name in graph.producer:
             kind = self.kind[name]
@@ -184,7 +181,7 @@ class Typing:
             graph.set_input(node, 1, self._constant(node.inputs[1], kind))
             return
         zero = graph.initializers[node.inputs[2]].data_type
-        graph.set_inputs(node, node.inputs[: 3 if zero == UINT8 else 2])
+        graph.set_inputs(node, node.inputs[: 3 if zero == UINT8 else 2])  # without: 0, in int8
         node.set("output_dtype", zero if is_quantize(node) else kind)
 
     def _is_float(self, name: str) -> bool:

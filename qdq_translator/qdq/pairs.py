@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Mapping, Optional
+from typing import Optional, Sequence
 
 import numpy as np
 
@@ -17,14 +17,14 @@ SMALLEST_FLOAT16 = 2.0**-14
 
 
 def pair(
-    graph: Graph, source: str, target: str, base: str, parameters: Mapping[str, str], axis: Optional[int] = None
+    graph: Graph, source: str, target: str, base: str, parameters: Sequence[str], axis: Optional[int] = None
 ) -> list[Node]:
     """QuantizeLinear from `source` and DequantizeLinear to `target`, not yet in the graph. base: prefix of their names.
-    parameters: names of the initializers `scale` and, if given, `zero_point`. axis: channel axis, None for per-tensor.
+    parameters: names of the initializers with scale and zero point. axis: channel axis, None for per-tensor.
     """
     stored = graph.unique_name(f"{base}_quantized")
-    ends = (("QuantizeLinear", source, stored), ("DequantizeLinear", stored, target))
-    return [linear(graph, op, [read, *parameters.values()], made, base, axis) for op, read, made in ends]
+    quantize = linear(graph, "QuantizeLinear", [source, *parameters], stored, base, axis)
+    return [quantize, linear(graph, "DequantizeLinear", [stored, *parameters], target, base, axis)]
 
 
 def with_opset(graph: Graph, wanted: int, why: str) -> Graph:

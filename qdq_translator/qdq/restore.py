@@ -231,7 +231,7 @@ class _Quantizers:
             zero = self._zero
         else:
             zero = graph.constant(f"{base}_zero_point", np.zeros(scale.shape, np.int8))
-        parameters = {"scale": scale_name, "zero_point": zero}
+        parameters = [scale_name, zero]
         if not casts:
             return pair(graph, source, target, base, parameters, axis)
         wide, real = graph.unique_name(f"{base}_float32"), graph.unique_name(f"{base}_dequantized32")

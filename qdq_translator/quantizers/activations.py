@@ -62,7 +62,7 @@ class ActivationQuantizers:
         for name in self.graph.outputs:
             codes = self.codes.get(name)
             if codes is not None:
-                self.steps.append(steps.QuantizedOutput(name, codes.scale, codes.params.real))
+                self.steps.append(steps.End(name, False, codes.scale, codes.params.real))
         return self
 
     def _reject(self, rejected: Rejected, node: Node) -> None:
@@ -87,6 +87,7 @@ class ActivationQuantizers:
             return Rejected(what, "Quantize it to int8.")
         scale = float(params.symmetric_scale())
         coarser = float(scale / params.scale.min())
+        # channels with one scale and zero point are per tensor: nothing is lost
         if params.per_channel and not (np.ptp(params.scale) == 0 and np.ptp(params.zero_point) == 0):
             what = f"Activation '{tensor}' has {params.scale.size} scales, one per channel ({node.label})."
             if self.per_channel == "error":
@@ -118,7 +119,7 @@ class ActivationQuantizers:
         codes = self._codes(node, source, None, node.label)
         if codes is not None:
             self.codes[node.outputs[0]] = codes
-            self.steps.append(steps.Quantize(node, source, codes, codes.scale, source in self.integers))
+            self.steps.append(steps.Quantize(node, codes, codes.scale, source in self.integers))
 
     def _graph_input(self, name: str) -> None:
         """Accept an integer graph input only if a DequantizeLinear reads it, directly or through data movement."""
@@ -129,7 +130,7 @@ class ActivationQuantizers:
         codes = self._codes(node, name, stored, f"graph input '{name}'")
         self.codes[name] = codes
         if codes is not None:
-            self.steps.append(steps.QuantizedInput(name, codes.scale, codes.params.real))
+            self.steps.append(steps.End(name, True, codes.scale, codes.params.real))
 
     def _first_dequantize(self, name: str) -> Optional[Node]:
         frontier, seen = [name], {name}
@@ -167,7 +168,7 @@ class ActivationQuantizers:
             self._reject(params, node)
             return
         cast = params.real if params.real != codes.params.real else None
-        self.steps.append(steps.Dequantize(node, tensor, codes.scale, cast))
+        self.steps.append(steps.Dequantize(node, codes.scale, cast))
 
     def _between(self, node: Node) -> None:
         """A node that reads codes and is no DequantizeLinear."""

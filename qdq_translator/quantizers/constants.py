@@ -255,7 +255,7 @@ class Bakery:
             codes = codes.astype(np.int32) - along(params.zero_point, params.axis, codes.ndim).astype(np.int32)
         if self.is_weight and params.symmetric and codes.dtype in (np.int8, np.int32):
             self.saturated = int(np.count_nonzero(codes == -128))
-            if self.saturated:
+            if self.saturated:  # TensorRT's weights end at -127 (fact 5.1)
                 return np.maximum(codes, -127)
         return codes
 
@@ -270,7 +270,7 @@ class Bakery:
                     f"DequantizeLinear {node.label} reads {data.dtype.name} where {params.dtype} is meant.",
                     "Export without a Cast of integers.",
                 )
-            if self.is_weight and params.dtype == "int8" and params.centred:
+            if self.is_weight and params.dtype == "int8" and params.centred:  # TensorRT's weights end at -127
                 data = np.maximum(data, -127)
             return dequantize(data, params, params.real)
         return None

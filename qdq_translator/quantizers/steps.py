@@ -64,11 +64,10 @@ class Codes:
 
 @dataclass(frozen=True)
 class Quantize:
-    """`source` becomes `codes`: its scale is `scale`. `integer`: the source holds integers, so that a Cast must make
-    the float tensor that the scale is for."""
+    """The node's input becomes `codes`: its scale is `scale`. `integer`: that input holds integers, so that a Cast must
+    make the float tensor that the scale is for."""
 
     node: Node
-    source: str
     codes: Codes
     scale: float
     integer: bool
@@ -101,30 +100,21 @@ class Dequantize:
     """Dequantize to real values. `cast`: the real type, if it differs from the quantizer's."""
 
     node: Node
-    source: str
     scale: float
     cast: Optional[np.dtype] = None
 
 
 @dataclass(frozen=True)
-class QuantizedInput:
-    """A quantized graph input (rule Q6); `real`: the float type after dequantization."""
+class End:
+    """A quantized graph input (rule Q6) or output (rule Q7); `real`: the float type on its other side."""
 
     name: str
+    is_input: bool
     scale: float
     real: np.dtype
 
 
-@dataclass(frozen=True)
-class QuantizedOutput:
-    """A quantized graph output (rule Q7); `real`: the float type before quantization."""
-
-    name: str
-    scale: float
-    real: np.dtype
-
-
-Step = Union[Quantize, ClampCodes, Move, Dequantize, QuantizedInput, QuantizedOutput]
+Step = Union[Quantize, ClampCodes, Move, Dequantize, End]
 
 
 # ---------------- pairs in series (rule Q8)
@@ -174,17 +164,17 @@ class _Series:
 
     def link(self, step: Step) -> Link:
         """That of the next step, in graph order."""
-        if isinstance(step, QuantizedInput):
-            link = self.codes[step.name] = self._begin(step.name, step.scale)
-        elif isinstance(step, QuantizedOutput):
+        if isinstance(step, End):
+            if step.is_input:
+                self.codes[step.name] = self._begin(step.name, step.scale)
             link = self.codes[step.name]
-            link.read = True
+            link.read |= not step.is_input
         elif isinstance(step, Quantize):
-            link = self._begin(step.source, step.scale, self.reals.get(step.source))
-            self.codes[step.node.outputs[0]] = link
+            source, made = step.node.inputs[0], step.node.outputs[0]
+            link = self.codes[made] = self._begin(source, step.scale, self.reals.get(source))
         elif isinstance(step, Dequantize):
-            link, made = self.codes[step.source], step.node.outputs[0]
-            self.reals[made] = link
+            made = step.node.outputs[0]
+            link = self.reals[made] = self.codes[step.node.inputs[0]]
             link.read |= made in self.graph.outputs or not all(map(is_quantize, self.graph.consumers(made)))
         else:
             link = self._on_codes(step)
@@ -253,7 +243,7 @@ def _clip(node: Node, read: dict[str, Codes], constants: Constants) -> Optional[
         return None
     codes = read[node.inputs[0]]
     lowest, highest = max(codes.bounds[0], low), min(codes.bounds[1], high)
-    if not all(abs(bound) < 2**31 for bound in (lowest, highest)):
+    if not all(abs(bound) < 2**31 for bound in (lowest, highest)):  # nor NaN
         return None
     clipped = dataclasses.replace(codes, bounds=(int(lowest), int(highest)))
     clamp = clipped.clamp()

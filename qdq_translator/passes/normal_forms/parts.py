@@ -196,14 +196,12 @@ def depth_space(editor: Editor) -> None:
             height, width = height // block, width // block
             split, order = [0, channels, height, block, width, block], [0, 3, 5, 1, 2, 4]
             joined = [0, channels * block * block, height, width]
-        parts = [editor.tensor(f"{node.outputs[0]}_{part}") for part in ("split", "moved")]
-        names = [editor.node(f"{node.name}_{part}") for part in ("split", "move")]
-        nodes = [
-            editor.reshape(node.inputs[0], parts[0], split, names[0]),
-            Node("Transpose", [parts[0]], [parts[1]], names[1], perm=order),
-            editor.reshape(parts[1], node.outputs[0], joined, node.name),
-        ]
-        editor.replace("F8", node, nodes)
+        target, name = node.outputs[0], node.name
+        parts, moved = editor.tensor(f"{target}_split"), editor.tensor(f"{target}_moved")
+        first, move = editor.node(f"{name}_split"), editor.node(f"{name}_move")
+        before = editor.reshape(node.inputs[0], parts, split, first)
+        behind = editor.reshape(moved, target, joined, name)
+        editor.replace("F8", node, [before, Node("Transpose", [parts], [moved], move, perm=order), behind])
 
 
 # ---------------- Gemm and MatMul

@@ -97,10 +97,10 @@ def _axes(editor: Editor, node: Node) -> Optional[list[_Axis]]:
 def _resize(editor: Editor, node: Node) -> bool:
     if editor.graph.opset() < 11 or not any(key in node.attributes for key in _RESIZE_KEYS):
         return False
-    axes, changed = _axes(editor, node), False
-    if axes is not None:
-        for step in (_keep_aspect_ratio, _antialias, _coordinates):
-            changed |= step(editor, node, axes)
+    changed = False
+    for step in (_keep_aspect_ratio, _antialias, _coordinates):
+        axes = _axes(editor, node)  # the first step changes them
+        changed |= axes is not None and step(editor, node, axes)
     return changed
 
 
@@ -120,9 +120,7 @@ def _keep_aspect_ratio(editor: Editor, node: Node, axes: list[_Axis]) -> bool:
     if any(size != round(size) for size in sizes):
         return False
     editor.graph.set_input(node, 3, editor.constant(f"{node.name}_sizes", np.array(sizes, np.int64)))
-    node.unset("keep_aspect_ratio_policy")
-    axes[:] = [_Axis(axis.size, int(size), factor) for axis, size in zip(axes, sizes)]
-    return True
+    return node.unset("keep_aspect_ratio_policy")
 
 
 def _coordinates(editor: Editor, node: Node, axes: list[_Axis]) -> bool:
@@ -173,7 +171,8 @@ def _group_normalization(editor: Editor, node: Node) -> None:
     if groups < 1 or sizes[0] % groups or len(known) < 2:
         return
     row, values_each = Row(editor, node), sizes[0] // groups * int(np.prod(sizes[1:]))
-    ones, zeros = (editor.constant(f"{node.name}_{v}", np.full(groups, v, dtype)) for v in (1, 0))
+    ones = editor.constant(f"{node.name}_1", np.ones(groups, dtype))
+    zeros = editor.constant(f"{node.name}_0", np.zeros(groups, dtype))
     row.reshape("grouped", [0, groups, values_each])
     row.add("InstanceNormalization", "normal", ones, zeros, epsilon=operators.epsilon(node))
     row.reshape("ungrouped", [0, *sizes])

@@ -27,19 +27,28 @@ _HINT = "Export with QuantizeLinear/DequantizeLinear."
 
 @dataclass(frozen=True)
 class _Step:
-    """Effect of a node on `data`: a product (`factor` or `divisor`), a sum (`shift`), limits, or none."""
+    """Effect of a node on `data`: a product (with `factor`, or by division with 1 / `factor`), a sum (`shift`), limits,
+    or none."""
 
     node: Node
     data: str
     factor: Optional[np.ndarray] = None
-    divisor: Optional[np.ndarray] = None
+    divides: bool = False
     shift: float = 0.0
     low: float = -math.inf
     high: float = math.inf
 
     @property
     def scales(self) -> bool:
-        return self.factor is not None or self.divisor is not None
+        return self.factor is not None
+
+    def product(self) -> tuple[np.ndarray, np.ndarray]:
+        """What `data` are multiplied by, of the network's float type and in float64."""
+        assert self.factor is not None
+        factor = self.factor.astype(np.float64)
+        with np.errstate(divide="ignore", over="ignore"):
+            factor = np.asarray(1 / factor if self.divides else factor)
+            return factor.astype(self.factor.dtype), factor
 
 
 @dataclass
@@ -79,8 +88,8 @@ def _quantizer(graph: Graph, constants: Constants, node: Node) -> Union[FakeQuan
     if pattern is None:
         return None
     first, last = pattern.first, pattern.last
-    if first is not None and last is not None and not pattern.is_limited:
-        _limit_by_source(graph, constants, pattern, first)
+    if not pattern.is_limited:
+        _limit_by_source(graph, constants, pattern)
     if not pattern.is_limited or (first is None and last is None):
         return None
     if first is None or last is None:
@@ -90,31 +99,28 @@ def _quantizer(graph: Graph, constants: Constants, node: Node) -> Union[FakeQuan
             f"there is no product with a constant {missing} them.",
             _HINT,
         )
+    who = f"{node.op_type} {node.label} quantizes '{first.data}'"
     if pattern.shift:
-        what = (
-            f"{node.op_type} {node.label} quantizes '{first.data}' and adds {pattern.shift:g} that "
-            "nothing subtracts again."
-        )
-        return Rejected(what, _HINT)
+        return Rejected(f"{who} and adds {pattern.shift:g} that nothing subtracts again.", _HINT)
     if node.op_type == "Floor":
-        what = f"Floor {node.label} quantizes '{first.data}' rounding half up."
-        return Rejected(what, f"INT8 layers round half to even. {_HINT}")
-    scale, inverse = _scale(last), _inverse(first)
+        return Rejected(f"{who} rounding half up.", f"INT8 layers round half to even. {_HINT}")
+    scale, inverse = last.product()[0], first.product()[1]
     if not _same(scale, inverse):
         return Rejected(
-            f"{node.op_type} {node.label} quantizes '{first.data}' with the factor {_first(inverse)} and multiplies by "
-            f"{_first(scale)} behind it, which is not its inverse.",
+            f"{who} with the factor {_first(inverse)} and multiplies by {_first(scale)} behind it, which is not its "
+            "inverse.",
             f"Such a pair also multiplies, and one scale cannot express that. {_HINT}",
         )
     shape = channels(scale)
     if shape is None:
         return Rejected(
-            f"{node.op_type} {node.label} quantizes '{first.data}' with scales of shape {list(scale.shape)}.",
+            f"{who} with scales of shape {list(scale.shape)}.",
             "Implicit INT8 has no block scales; use one scale, or one a channel for weights.",
         )
     values, axis = shape
+    factor = None if first.divides else first.factor
     low, high = int(pattern.low), int(pattern.high)
-    return FakeQuantizer(first.data, pattern.result, values, low, high, axis, node, first.factor)
+    return FakeQuantizer(first.data, pattern.result, values, low, high, axis, node, factor)
 
 
 def _pattern(graph: Graph, constants: Constants, node: Node) -> Optional[_Pattern]:
@@ -147,10 +153,13 @@ def _pattern(graph: Graph, constants: Constants, node: Node) -> Optional[_Patter
     return pattern
 
 
-def _limit_by_source(graph: Graph, constants: Constants, pattern: _Pattern, first: _Step) -> None:
+def _limit_by_source(graph: Graph, constants: Constants, pattern: _Pattern) -> None:
     """PACT: the limits come before the product (and stay there)."""
+    first = pattern.first
+    if first is None or pattern.last is None:
+        return
     step = _step(graph, constants, graph.producer.get(first.data))
-    inverse = _inverse(first)
+    inverse = first.product()[1]
     if step is None or step.scales or step.shift or inverse.size != 1:
         return
     factor = float(inverse.reshape(()))
@@ -211,7 +220,7 @@ def _with_constant(constants: Constants, node: Node) -> Optional[_Step]:
     if node.is_op("Mul"):
         return _Step(node, data, factor=value)
     if node.is_op("Div"):
-        return _Step(node, data, divisor=value)
+        return _Step(node, data, factor=value, divides=True)
     single = np.unique(value.astype(np.float64))
     if single.size != 1:
         return None
@@ -234,23 +243,6 @@ def _limit_by_where(graph: Graph, constants: Constants, node: Node) -> Optional[
     if compared.is_op("Greater", "GreaterOrEqual"):
         return _Step(node, data, high=number)
     return _Step(node, data, low=number) if compared.is_op("Less", "LessOrEqual") else None
-
-
-def _scale(step: _Step) -> np.ndarray:
-    """Of the product behind the Round: the scale, of the network's float type."""
-    if step.factor is not None:
-        return step.factor
-    assert step.divisor is not None
-    return (1 / step.divisor.astype(np.float64)).astype(step.divisor.dtype)
-
-
-def _inverse(step: _Step) -> np.ndarray:
-    """Factor of the product before the Round, float64."""
-    if step.factor is not None:
-        return step.factor.astype(np.float64)
-    assert step.divisor is not None
-    with np.errstate(divide="ignore"):
-        return np.asarray(1 / step.divisor.astype(np.float64))
 
 
 def _same(scale: np.ndarray, inverse: np.ndarray) -> bool:

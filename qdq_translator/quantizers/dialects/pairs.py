@@ -48,21 +48,19 @@ def bit_range(bits: int, signed: bool, narrow: bool = False) -> tuple[int, int]:
     return 0, 2**bits - 1 - narrow
 
 
-def write_pair(graph: Graph, constants: Constants, found: FakeQuantizer) -> Union[Rejected, None]:
+def write_pair(graph: Graph, constants: Constants, found: FakeQuantizer) -> Optional[Rejected]:
     """Replace the producer of `found.result` with the pair. None, or why INT8 cannot hold it (nothing is changed)."""
     stored = _storage(found.low, found.high)
     if stored is None:
-        what = (
-            f"{found.node.op_type} {found.node.label} quantizes '{found.source}' to the values {found.low} to "
-            f"{found.high}."
+        who = f"{found.node.op_type} {found.node.label}"
+        return Rejected(
+            f"{who} quantizes '{found.source}' to the values {found.low} to {found.high}.",
+            "Implicit INT8 has 8 bits that include 0; quantize to int8.",
         )
-        return Rejected(what, "Implicit INT8 has 8 bits that include 0; quantize to int8.")
     kind, zero = stored
     scale = graph.constant(f"{found.result}_scale", found.scale)
-    zeros = np.full(found.scale.shape, zero, kind)
-    point = graph.constant(f"{found.result}_zero_point", zeros)
-    last = graph.producer[found.result]
-    before = last.prev
+    point = graph.constant(f"{found.result}_zero_point", np.full(found.scale.shape, zero, kind))
+    before = graph.producer[found.result].prev
     graph.detach(found.result)
     weight = constants.value(found.source) if found.factor is not None and constants.is_constant(found.source) else None
     if weight is not None and found.factor is not None:
@@ -73,12 +71,10 @@ def write_pair(graph: Graph, constants: Constants, found: FakeQuantizer) -> Unio
         quantize = linear(graph, "QuantizeLinear", [found.source, scale, point], made, found.node.name, found.axis)
         before = graph.insert_after(quantize, before)
         if (found.low + zero, found.high + zero) != RANGES[kind]:
-            bounds = [
-                graph.constant(f"{made}_{end}", np.array(bound + zero, kind))
-                for end, bound in (("low", found.low), ("high", found.high))
-            ]
+            low = graph.constant(f"{made}_low", np.array(found.low + zero, kind))
+            high = graph.constant(f"{made}_high", np.array(found.high + zero, kind))
             clipped = graph.unique_name(f"{made}_clip")
-            clip = Node("Clip", [made, *bounds], [clipped], graph.node_name(f"{found.node.name}_Clip"))
+            clip = Node("Clip", [made, low, high], [clipped], graph.node_name(f"{found.node.name}_Clip"))
             before, made = graph.insert_after(clip, before), clipped
     ends = [made, scale, point]
     graph.insert_after(linear(graph, "DequantizeLinear", ends, found.result, found.node.name, found.axis), before)
