@@ -27,7 +27,7 @@ from qdq_translator.scales.network import Applied, Stage
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.simulate.inputs import Samples, input_specs, random_samples
 from qdq_translator.simulate.metrics import Comparison
-from qdq_translator.simulate.run import Session, Sliced, value_info
+from qdq_translator.simulate.run import Part, Session, Sliced, value_info
 
 TOLERANCE = 1e-4
 """Of an output's largest magnitude."""
@@ -231,9 +231,9 @@ def _give_same_inputs(piece: _Piece) -> None:
 def _compare(piece: _Piece, scales: Mapping[str, float], tolerance: float) -> str:
     """'', or the difference of the piece after the rule from the piece before it. tolerance: see `_difference`."""
     one, two = piece
-    inside, there = {id(node) for node in one.nodes}, two.made.union(two.side.weights)
-    made = (name for node in one.nodes for name in node.outputs if name in there and one.side.types.is_float(name))
-    outputs = [name for name in made if name and _is_read(one.side, name, inside)]
+    graph, there = one.side.graph, two.made.union(two.side.weights)
+    made = Part(graph, one.nodes, graph.outputs).makes
+    outputs = [name for name in made if name in there and one.side.types.is_float(name)]
     if not outputs:
         return ""
     try:
@@ -260,10 +260,6 @@ def _measured(piece: _Piece, outputs: Sequence[str], scales: Mapping[str, float]
             found.append(Comparison())
             found[-1].add(two.reshape(one.shape), one)
     return rows
-
-
-def _is_read(side: _Side, name: str, inside: set[int]) -> bool:
-    return name in side.graph.outputs or any(id(reader) not in inside for reader in side.graph.consumers(name))
 
 
 def _difference(name: str, rows: Sequence[Comparison], tolerance: float) -> str:

@@ -45,7 +45,7 @@ from qdq_translator.quantizers.parameters import read_parameters
 from qdq_translator.scales.inference import ScaleRule, all_rules, rules_by_op
 from qdq_translator.scales.inference.context import Context, Policy
 from qdq_translator.scales.inference.formulas import WITHIN_ONE
-from qdq_translator.scales.table import Origin, ScaleTable
+from qdq_translator.scales.table import Origin, ScaleTable, TensorScale
 from qdq_translator.simulate.calibration.methods import clipped, energy, mse, squared_error
 from qdq_translator.simulate.calibration.observe import observe
 from qdq_translator.simulate.compare import EXPLICIT, SIMULATED, Comparing, Setup, compare, outputs_of
@@ -241,34 +241,29 @@ CALIBRATED = "K1"
 _NOT_DERIVED = frozenset((*STATED, *CHOSEN, *MARKERS, CALIBRATED))
 
 
-@dataclasses.dataclass
 class _Table(ScaleTable):
-    """All scales but that of `tensor`; `given`: (scale, rule, source) that rules would give it."""
+    """All scales; a tensor can be left without its own, to see which scales rules would give it."""
 
-    scales: Mapping[str, float]
-    tensor: str = ""
-    given: list[tuple[float, str, str]] = dataclasses.field(default_factory=list)
-
-    def value(self, tensor: str) -> Optional[float]:
-        return None if tensor == self.tensor else self.scales.get(tensor)
-
-    def __contains__(self, tensor: object) -> bool:
-        return tensor != self.tensor and tensor in self.scales
+    def __init__(self, scales: Mapping[str, float]) -> None:
+        super().__init__((name, TensorScale(value, Origin(""))) for name, value in scales.items())
+        self._tensor = ""
+        self._given: list[tuple[float, str, str]] = []
 
     def infer(self, tensor: str, value: float, origin: Origin) -> bool:
-        if tensor == self.tensor:
-            self.given.append((value, origin.rule, origin.source))
+        if tensor == self._tensor:
+            self._given.append((value, origin.rule, origin.source))
         return True
 
     def given_to(
         self, tensor: str, node: Node, rules: Iterable[ScaleRule], context: Context
     ) -> list[tuple[float, str, str]]:
-        """What the rules give the tensor at a node, from all other scales. context: of this table."""
-        self.tensor, self.given = tensor, []
+        """(scale, rule, source) that rules give the tensor at a node, from all other scales. context: of this table."""
+        own, self._tensor, self._given = self.pop(tensor), tensor, []
         for rule in rules:
             for apply in filter(None, (rule.forward, rule.backward)):
                 apply(node, context)
-        return self.given
+        self[tensor] = own
+        return self._given
 
 
 def _underived(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:

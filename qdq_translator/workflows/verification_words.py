@@ -16,7 +16,6 @@ from qdq_translator.core.formats.verify_rows import (
     Audit,
     AuditedScale,
     AuditedWeight,
-    ComparedOutput,
     Freed,
     Layer,
     Layers,
@@ -45,11 +44,6 @@ def _db(value: Optional[float], identical: bool) -> str:
 
 def _ratio(value: Optional[float]) -> str:
     return _db(value, value is None or math.isinf(value))
-
-
-def _compared(row: ComparedOutput) -> tuple[str, str]:
-    """The largest difference and the agreement on Top-1."""
-    return f"{row.max_abs:.3g}", "-" if row.top1_agreement is None else f"{row.top1_agreement:.2f}%"
 
 
 def print_results(results: Verification, everything: bool) -> None:
@@ -81,7 +75,11 @@ def print_results(results: Verification, everything: bool) -> None:
 def _print_outputs(out: Console, found: Outputs) -> None:
     """One row for each output and pair of stages."""
     figures = (
-        (pair.reference, pair.other, name, f"{row.cosine:.6f}", _db(row.sqnr_db, row.identical), *_compared(row))
+        (
+            *(pair.reference, pair.other, name, f"{row.cosine:.6f}", _db(row.sqnr_db, row.identical)),
+            f"{row.max_abs:.3g}",
+            "-" if row.top1_agreement is None else f"{row.top1_agreement:.2f}%",
+        )
         for pair in found.pairs
         for name, row in pair.outputs.items()
     )
