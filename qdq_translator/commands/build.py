@@ -5,13 +5,13 @@ import sys
 from pathlib import Path
 from typing import List, Optional
 
-from qdq_translator.commands.located import locate, print_next
+from qdq_translator.commands.located import locate, print_next, print_notes
 from qdq_translator.commands.trtexec import build_request, explicit_request
 from qdq_translator.core.command_options import BuildOptions as Options
-from qdq_translator.core.disk import check_place, refuse_overwriting, write_file
+from qdq_translator.core.disk import check_outputs, write_file
 from qdq_translator.core.errors import MissingDependency, UsageError, UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, TranslationFiles
-from qdq_translator.core.words import listed
+from qdq_translator.core.words import dotted, listed
 from qdq_translator.engine import versions
 from qdq_translator.engine.builder import BuildJob, BuildResult, build
 from qdq_translator.engine.versions import Api
@@ -33,19 +33,9 @@ def run(options: Options) -> int:
     job = _job(options)
     job.check()
     engine, info = engine_paths(job.model, job.request)
-    try:
-        api = versions.load(options.engine, options.explicit)
-    except MissingDependency as missing:
-        try:
-            print(equivalent_trtexec(options, job, engine, info), end="")
-        except UserError as error:
-            raise MissingDependency(missing.what, f"{missing.hint} For a trtexec command: {error}") from error
-        raise
-
+    api = _loaded(options, job, engine, info)
     outputs = [Path(path) for path in (engine, info, options.log, options.timing_cache) if path]
-    refuse_overwriting(outputs, [job.model] if job.explicit else TranslationFiles.locate(options.translation))
-    for path in outputs:
-        check_place(path)
+    check_outputs(outputs, [job.model] if job.explicit else TranslationFiles.locate(options.translation))
     _warn_of_version(options, api)
     result = build(job, api, options.verbose, progress=sys.stderr.isatty() and not options.verbose)
     write_file(engine, result.engine)
@@ -63,6 +53,18 @@ def run(options: Options) -> int:
     return 0
 
 
+def _loaded(options: Options, job: BuildJob, engine: Path, info: Optional[Path]) -> Api:
+    """The builder. Prints the equivalent trtexec command before it raises MissingDependency for one that is missing."""
+    try:
+        return versions.load(options.engine, options.explicit)
+    except MissingDependency as missing:
+        try:
+            print(equivalent_trtexec(options, job, engine, info), end="")
+        except UserError as error:
+            raise MissingDependency(missing.what, f"{missing.hint} For a trtexec command: {error}") from error
+        raise
+
+
 def _job(options: Options) -> BuildJob:
     if options.dla_standalone and options.layer_info:
         raise UsageError("TensorRT has no layer information about a DLA loadable.", "Leave --layer_info out.")
@@ -78,8 +80,7 @@ def _job(options: Options) -> BuildJob:
             raise UsageError("--explicit builds INT8.", "Leave --precision out.")
         return BuildJob(model, explicit_request(options)[0])
     request, notes = build_request(options, files)
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+    print_notes(notes)
     if options.precision != "int8":
         return BuildJob(files.model, dataclasses.replace(request, mode=options.precision))
     return BuildJob(files.model, request, cache=files.read_cache(), layers=files.read_layer_precisions())
@@ -90,12 +91,11 @@ def _warn_of_version(options: Options, api: Api) -> None:
     made = Remembered() if options.explicit else Remembered.of(locate(options.translation, options.model))
     platform = made.platform_for(options.platform)
     if platform is not None and platform.tensorrt[:2] != api.version[:2]:
-        print(
-            f"note: TensorRT {api.dotted} is installed, and the translation is for {platform.name} with TensorRT "
-            f"{'.'.join(map(str, platform.tensorrt))}: tensors that only its own network has may have "
-            "other names there.",
-            file=sys.stderr,
+        note = (
+            f"TensorRT {api.dotted} is installed, and the translation is for {platform.name} with TensorRT "
+            f"{dotted(platform.tensorrt)}: tensors that only its own network has may have other names there."
         )
+        print_notes([note])
 
 
 def equivalent_trtexec(options: Options, job: BuildJob, engine: Path, info: Optional[Path]) -> str:
@@ -103,16 +103,13 @@ def equivalent_trtexec(options: Options, job: BuildJob, engine: Path, info: Opti
 
     Raises UserError if trtexec's grammar cannot express it.
     """
+    request = dataclasses.replace(job.request, save_engine=str(engine), layer_info=str(info or ""))
     if job.explicit:
         version = (11, 4, 1) if job.request.mode == "typed" else (10, 0, 0)
-        request = dataclasses.replace(job.request, save_engine=str(engine), layer_info=str(info or ""))
         return trtexec_command(explicit_arguments(job.model, request, version))
-    files = locate(options.translation, options.model)
-    request = dataclasses.replace(job.request, save_engine=str(engine), layer_info=str(info or ""))
-    settings = prepare(files, request)
+    settings = prepare(locate(options.translation, options.model), request)
     arguments = trtexec_arguments(settings)
-    for note in settings.notes:
-        print(f"note: {note}", file=sys.stderr)
+    print_notes(settings.notes)
     return trtexec_command(arguments)
 
 

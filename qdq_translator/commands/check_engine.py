@@ -30,22 +30,26 @@ _OF_THE_LOG = 15
 def run(options: Options) -> int:
     """Print a table or JSON; status 1 only if required by --strict or --fail_on_gpu_fallback."""
     if is_explicit(options.translation):
-        network = read_explicit(Path(options.translation))
-        check = inspect_explicit(network, options.layer_info, options.log)
-        rows = explain_unfused(network.graph, check)
-        unfused = {"unfused_qdq": [{k: v for k, v in plain(row).items() if k != "milliseconds"} for row in rows]}
-        _print(options, check, unfused)
-        for row in () if options.json else rows:
-            print(f"{row.layer}: {row.pattern or 'no pattern of the network explains it'}. {row.cure}".rstrip())
-        if rows and not options.json:
-            print(f"'qdq-translator explicit -i {options.translation}' places all pairs again.")
-        _print_next(options)
-        return 1 if options.strict and (rows or not check.obeys) else 0
+        return _explicit(options)
     check = inspect(locate(options.translation, options.model), options.layer_info, options.log)
     _print(options, check, {})
     _print_next(options)
-    failed = (options.strict and not check.obeys) or (options.fail_on_gpu_fallback and check.gpu_fallbacks)
-    return 1 if failed else 0
+    return int((options.strict and not check.obeys) or (options.fail_on_gpu_fallback and bool(check.gpu_fallbacks)))
+
+
+def _explicit(options: Options) -> int:
+    """The same for a network with Q/DQ, with the Q/DQ that were not fused."""
+    network = read_explicit(Path(options.translation))
+    check = inspect_explicit(network, options.layer_info, options.log)
+    rows = explain_unfused(network.graph, check)
+    unfused = {"unfused_qdq": [{k: v for k, v in plain(row).items() if k != "milliseconds"} for row in rows]}
+    _print(options, check, unfused)
+    for row in () if options.json else rows:
+        print(f"{row.layer}: {row.pattern or 'no pattern of the network explains it'}. {row.cure}".rstrip())
+    if rows and not options.json:
+        print(f"'qdq-translator explicit -i {options.translation}' places all pairs again.")
+    _print_next(options)
+    return int(options.strict and bool(rows or not check.obeys))
 
 
 def _print_next(options: Options) -> None:

@@ -141,10 +141,7 @@ def print_log(
 
     plan: to compare with."""
     if heading:
-        devices = (
-            f", {len(log.dla)} layers or regions on the DLA, {len(log.gpu)} on the GPU" if log.dla or log.gpu else ""
-        )
-        print(f"{heading}: {log.lines} lines{devices}\n")
+        print(f"{heading}: {log.lines} lines{_devices(log)}\n")
     brief: List[str] = []
     used = 0
     for entry in log.ranked():
@@ -167,6 +164,11 @@ def print_log(
         print(f"{log.unknown_count} warnings or errors are not known, the first: {log.unknown[0]}")
     if not log.found and not log.unknown_count:
         print("No warning, no error and no other known message.")
+
+
+def _devices(log: BuildLog) -> str:
+    known = log.dla or log.gpu
+    return f", {len(log.dla)} layers or regions on the DLA, {len(log.gpu)} on the GPU" if known else ""
 
 
 def _layers(names: Sequence[str], everything: bool, plan: Plan) -> List[str]:

@@ -1,11 +1,12 @@
 """What commands share: which translation they read, the next command, and results as JSON."""
 
+import itertools
 import json
 import logging
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, TextIO, Union
+from typing import Any, Dict, Iterable, List, Optional, Sequence, TextIO, Union
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import MODEL_SUFFIX, TranslationFiles, refuse_mixture
@@ -32,7 +33,7 @@ def locate(path: str, model: str) -> TranslationFiles:
     return files
 
 
-def next_commands(
+def print_next(
     files: TranslationFiles,
     model: str,
     after: str,
@@ -40,35 +41,44 @@ def next_commands(
     parts: Optional[CutParts] = None,
     static: bool = False,
     falls_back: bool = False,
-) -> List[str]:
-    """The commands that follow `after` on the way from a model to an engine, ready to paste.
+) -> None:
+    """Prints the commands that follow `after` on the way from a model to an engine, ready to paste, on stdout; on
+    stderr after trtexec, whose stdout is a command of its own.
 
     model: the explicit model, '' if only its name is known (without the model, verify is not mentioned). info: the
     layer information that the command writes, after trtexec. parts: the manifest, if a tail was cut off. static: all
     inputs have known sizes, and falls_back says whether layers of a DLA's network run on the GPU; else both are read.
     """
+    stream = sys.stderr if after == "trtexec" else sys.stdout
     folder = str(files.folder) if TranslationFiles.names_in(files.folder) == [files.name] else str(files.model)
     where = "" if folder == "translated" else f" -t {_word(folder)}"
     if info is not None:
-        return [f"qdq-translator check-engine{where} --layer_info {_word(info)}"]
-    shapes: List[str] = []
-    if not static and files.report.exists():
-        inputs, dla = files.report_parts("inputs", "dla")
-        falls_back = dla is not None and any(row.verdict == "gpu" for row in dla.layers)
-        shapes = _static_shapes(inputs or ())
+        print_commands(f"qdq-translator check-engine{where} --layer_info {_word(info)}", stream=stream)
+        return
     explicit = model or find_explicit(files, "")
     which = "--example" if Path(explicit) == EXAMPLE_MODEL else f"-i {_word(explicit)}"  # with inputs of its own
+    flags = ["--allow_gpu_fallback"] * falls_back if static else _flags_to_build(files)
     steps = {
-        "report": f"qdq-translator report{where}",
-        "verify": f"qdq-translator verify {which}{where}" if explicit else "",
-        "trtexec": f"qdq-translator trtexec{where}{' --allow_gpu_fallback' if falls_back else ''}"
-        + (f" --opt_shapes {' '.join(shapes)}" if shapes else ""),
+        "report": f"report{where}",
+        "verify": f"verify {which}{where}" * bool(explicit),
+        "trtexec": " ".join([f"trtexec{where}", *flags]),
     }
-    if parts is not None and any(row.gpu_layers is not None for row in parts.parts):
-        own = any(row.role == "dla" and row.file == files.model.name for row in parts.parts)
-        steps["trtexec" if own else "loadable"] = _loadable(parts)
-    order = list(steps)
-    return [steps[name] for name in order[order.index(after) + 1 if after in steps else 0 :] if steps[name]]
+    if parts is not None:
+        steps.update(_loadable(parts, files.model.name))
+    behind = itertools.dropwhile(lambda step: step != after, steps) if after in steps else steps
+    lines = [f"qdq-translator {steps[step]}" for step in behind if step != after and steps[step]]
+    if lines:
+        print_commands(*lines, stream=stream)
+
+
+def _flags_to_build(files: TranslationFiles) -> List[str]:
+    """Of trtexec, by the report: GPU fallback, and static sizes."""
+    if not files.report.exists():
+        return []
+    inputs, dla = files.report_parts("inputs", "dla")
+    falls_back = dla is not None and any(row.verdict == "gpu" for row in dla.layers)
+    shapes = _static_shapes(inputs or ())
+    return [*["--allow_gpu_fallback"] * falls_back, *["--opt_shapes"] * bool(shapes), *shapes]
 
 
 def _word(path: Union[str, Path]) -> str:
@@ -76,15 +86,19 @@ def _word(path: Union[str, Path]) -> str:
     return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
-def _loadable(parts: CutParts) -> str:
-    """The command that builds the DLA's part: a loadable, or with layers for the GPU in it an engine."""
+def _loadable(parts: CutParts, whole: str) -> Dict[str, str]:
+    """The command that builds the DLA's part: a loadable, or with layers for the GPU in it an engine. It takes the
+    place of `trtexec` if that part is `whole` itself. {} for parts that were not planned for a DLA."""
     part = next(row for row in parts.parts if row.role == "dla")
-    file = _word(Path(parts.folder) / part.file)
+    if all(row.gpu_layers is None for row in parts.parts):
+        return {}
+    words = f"trtexec -t {_word(Path(parts.folder) / part.file)} "
     if part.gpu_layers:
-        return f"qdq-translator trtexec -t {file} --allow_gpu_fallback"
-    formats = (",".join(row.format for row in ends) for ends in (part.inputs, part.outputs))
-    words = "qdq-translator trtexec -t {} --dla_standalone --input_io_formats {} --output_io_formats {}"
-    return words.format(file, *formats)
+        words += "--allow_gpu_fallback"
+    else:
+        formats = (",".join(row.format for row in ends) for ends in (part.inputs, part.outputs))
+        words += "--dla_standalone --input_io_formats {} --output_io_formats {}".format(*formats)
+    return {"trtexec" if part.file == whole else "loadable": words}
 
 
 def is_explicit(path: str) -> bool:
@@ -121,16 +135,15 @@ def _static_shapes(inputs: Sequence[End]) -> List[str]:
     return found
 
 
-def print_next(files: TranslationFiles, model: str, after: str, info: Optional[Path] = None, **more: Any) -> None:
-    """Prints them below a heading, on stdout; on stderr after trtexec, whose stdout is a command of its own."""
-    lines = next_commands(files, model, after, info, **more)
-    if lines:
-        print_commands(*lines, stream=sys.stderr if after == "trtexec" else sys.stdout)
-
-
 def print_commands(*lines: str, stream: Optional[TextIO] = None) -> None:
     """The last lines of a command: what may follow it, ready to paste."""
     print("\n".join(["next:", *(f"  {line}" for line in lines)]), file=stream)
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """On stderr."""
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
 
 
 def print_json(result: Any) -> None:

@@ -44,57 +44,77 @@ def run(options: Options) -> int:
     if options.fix_list:
         print(format_fix_list(report, options.fix_list), end="")
         return 0
-    compared: Dict[str, Any] = {}
+    compared = {}
     if len(engines) == 2:
-        compared = {"engines": compare_engines(*engines)}
+        both = compare_engines(*engines)
+        compared = {"engines": plain(both)}
+        above.append(partial(print_engines, compared=both, everything=options.all))
     other = comparison = None
     if options.against:
-        other = read(Report, locate(options.against, "").read_report())
+        other = locate(options.against, "").report_rows()
         comparison = compare(other, report, (options.against, options.translation))
-    if options.html:
-        _write_page(options, kept, report, other, engines)
-    if options.overlay:
-        _write_overlays(Path(options.overlay), report, engines, kept)
+    written = _write_files(options, kept, report, other, engines)
     if options.json:
-        built = {"engine": plain(engines[-1])} if engines and not comparison else {}
-        print(format_report({**(comparison or content), **built, **plain(compared)}), end="")
-    elif options.html or options.overlay:
-        print(f"Wrote {' and '.join(filter(None, (options.html, options.overlay)))}")
+        if engines:
+            content["engine"] = plain(engines[-1])
+        print(format_report({**(comparison or content), **compared}), end="")
+    elif written:
+        print(f"Wrote {' and '.join(written)}")
     else:
-        if compared:
-            above.append(partial(print_engines, compared=compared["engines"], everything=options.all))
-        if comparison:
-            print_comparison(comparison, options.all, above)
-        else:
-            print_report(report, options.all, above)
-        if files is not None:
-            print_next(files, "", "report", parts=files.manifest())
-        else:
-            print_commands(f"qdq-translator trtexec -t {options.translation}")
-    failed = options.strict and any(not engine.summary.obeys or engine.unfused for engine in engines)
-    return 1 if failed or (comparison and comparison["worse"]) else 0
+        _draw(options, report, comparison, above, files)
+    disobeyed = any(not engine.summary.obeys or engine.unfused for engine in engines)
+    return int((options.strict and disobeyed) or bool(comparison and comparison["worse"]))
+
+
+def _draw(
+    options: Options,
+    report: Report,
+    comparison: Optional[Dict[str, Any]],
+    above: Sections,
+    files: Optional[TranslationFiles],
+) -> None:
+    """On the terminal: the comparison or the report, and the next commands. files: None for an explicit network."""
+    if comparison:
+        print_comparison(comparison, options.all, above)
+    else:
+        print_report(report, options.all, above)
+    if files is not None:
+        print_next(files, "", "report", parts=files.manifest())
+    else:
+        print_commands(f"qdq-translator trtexec -t {options.translation}")
 
 
 def _check(options: Options) -> None:
     if options.verify and not options.html:
         raise UsageError("--verify shows on a page.", "Give the page with --html FILE.")
-    if options.fix_list and (options.html or options.json or options.against):
+    if options.fix_list and any((options.html, options.json, options.against)):
         raise UsageError("--fix_list prints a list of its own.", "Leave --html, --json and --against out.")
     if options.tuning and (not options.html or options.against):
         raise UsageError(
             "--tuning shows on the page of one translation.", "Give it with --html FILE, without --against."
         )
-    if not options.layer_info and (options.profile or options.log or options.strict):
+    if not options.layer_info and any((options.profile, options.log, options.strict)):
         raise UsageError("--profile, --log and --strict belong to an engine.", "Give it with --layer_info FILE.")
     if len(options.layer_info) > 2 or max(len(options.profile), len(options.log)) > len(options.layer_info):
         raise UsageError("--layer_info compares two engines at most.", "Give each its --profile and --log, in order.")
 
 
-def _write_page(
+def _write_files(
     options: Options, kept: Sequence[Path], report: Report, other: Optional[Report], engines: List[Engine]
+) -> List[str]:
+    """The page and the overlays that are asked for; their names."""
+    if options.html:
+        _write_page(options, options.html, kept, report, other, engines)
+    if options.overlay:
+        _write_overlays(Path(options.overlay), report, engines, kept)
+    return [path for path in (options.html, options.overlay) if path]
+
+
+def _write_page(
+    options: Options, html: str, kept: Sequence[Path], report: Report, other: Optional[Report], engines: List[Engine]
 ) -> None:
     given = (options.verify, options.tuning, *options.layer_info, *options.profile, *options.log)
-    refuse_overwriting([Path(str(options.html))], [*kept, *(Path(path) for path in given if path)])
+    refuse_overwriting([Path(html)], [*kept, *(Path(path) for path in given if path)])
     results = tuned = None
     if options.verify:
         results = read_json(
@@ -104,7 +124,7 @@ def _write_page(
         hint = "Name the NAME_tune.json that 'qdq-translator tune' wrote."
         tuned = read(Tuning, read_json(Path(options.tuning), tuning_schema(), hint))
     a, b = (options.against, options.translation) if options.against else (*options.layer_info, "", "")[:2]
-    write_page(report, Path(str(options.html)), other, results, (a, b), tuned, engines)
+    write_page(report, Path(html), other, results, (a, b), tuned, engines)
 
 
 def _write_overlays(path: Path, report: Report, engines: List[Engine], kept: Sequence[Path]) -> None:

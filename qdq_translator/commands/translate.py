@@ -13,7 +13,7 @@ from qdq_translator.core.errors import UsageError, UserError, unexpected
 from qdq_translator.core.formats.files import MODEL_SUFFIX, TranslationFiles, model_name
 from qdq_translator.core.formats.report_rows import CutParts, Metric, Summary
 from qdq_translator.core.options import TranslateCommand as Options
-from qdq_translator.core.options import check_needs_dla
+from qdq_translator.core.options import check_between, check_metric_drop, check_needs_dla
 from qdq_translator.core.progress import progress_bar, silent
 from qdq_translator.output.emit.write import summarize
 from qdq_translator.simulate.evaluation import evaluation
@@ -59,18 +59,14 @@ def _check(options: Options) -> None:
         raise UsageError(f"--jobs {options.jobs} is not a number of models.", "Give 1 or more, or auto.")
     if options.metric and not options.calibrate:
         raise UsageError("--metric is measured on --calibrate DATA.", "Give the data, or use 'verify --metric'.")
-    if options.max_metric_drop is not None and not options.metric:
-        raise UsageError("--max_metric_drop needs a metric.", "Give one with --metric file.py:name.")
+    check_metric_drop(options.max_metric_drop, options.metric)
     if options.fail_on_gpu_fallback and options.target == "gpu":
         raise UsageError("--fail_on_gpu_fallback needs a DLA.", "Select it with --target orin-dla or xavier-dla.")
     if options.cut_tail and options.target == "gpu":
         raise UsageError("--cut_tail needs a DLA.", "Select the DLA with --target orin-dla or xavier-dla.")
     if options.target == "gpu":
         check_needs_dla("--fail_over_ms", options.fail_over_ms)
-    if options.fail_under_int8_macs is not None and not 0 <= options.fail_under_int8_macs <= 100:
-        raise UsageError(
-            f"--fail_under_int8_macs {options.fail_under_int8_macs:g} is out of range.", "It must be between 0 and 100."
-        )
+    check_between("--fail_under_int8_macs", options.fail_under_int8_macs, 100)
     resolve(options)
 
 

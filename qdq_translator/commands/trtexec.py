@@ -6,7 +6,14 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from qdq_translator.commands.located import explicit_model, find_explicit, locate, print_next
+from qdq_translator.commands.located import (
+    explicit_model,
+    find_explicit,
+    locate,
+    print_commands,
+    print_next,
+    print_notes,
+)
 from qdq_translator.core.command_options import EngineOptions
 from qdq_translator.core.command_options import TrtexecOptions as Options
 from qdq_translator.core.disk import refuse_overwriting, write_file
@@ -16,7 +23,7 @@ from qdq_translator.core.options import parse_shapes
 from qdq_translator.core.words import others
 from qdq_translator.output.emit import trtexec
 from qdq_translator.output.emit.trtexec import polygraphy
-from qdq_translator.output.emit.trtexec.checks import prepare
+from qdq_translator.output.emit.trtexec.checks import Settings, prepare
 from qdq_translator.output.emit.trtexec.request import (
     BuildRequest,
     Remembered,
@@ -28,24 +35,27 @@ from qdq_translator.output.emit.trtexec.request import (
 from qdq_translator.targets.platforms import find_platform
 
 
-def build_request(
-    options: EngineOptions, files: Optional[TranslationFiles] = None, target: Optional[str] = None
-) -> Tuple[BuildRequest, List[str]]:
+def build_request(options: EngineOptions, files: TranslationFiles) -> Tuple[BuildRequest, List[str]]:
     """The build request, and notes.
 
-    files: the translation, whose target, platform and shapes are the defaults; target: that of an explicit network.
-    A DLA gets its SRAM (as in NVIDIA's own builds). Raises UsageError for options that contradict the translation.
+    files: the translation, whose target, platform and shapes are the defaults. Raises UsageError for options that
+    contradict it.
     """
-    made = Remembered() if files is None else Remembered.of(files)
-    target, notes = made.target_for(options.target) if target is None else (options.target or target, [])
+    made = Remembered.of(files)
+    target, notes = made.target_for(options.target)
+    if made.on_dla and not options.allow_gpu_fallback:
+        notes += _fallbacks(files)
+    platform = made.platform_for(options.platform)
+    if target != "gpu" and platform is not None and not platform.dla and platform.note:
+        notes.append(f"{platform.name} has no DLA: {platform.note} ({platform.source}).")
+    return _request(options, target, made), notes
+
+
+def _request(options: EngineOptions, target: str, made: Remembered) -> BuildRequest:
+    """A DLA gets its SRAM (as in NVIDIA's own builds). made: of the translation, whose shapes are the defaults."""
     shapes = parse_shapes(options.opt_shapes)
     if not (options.min_shapes or options.max_shapes) or shapes:
         shapes = {name: list(sizes) for name, sizes in made.sizes_to_build(shapes).items()}
-    if files is not None and made.on_dla and not options.allow_gpu_fallback:
-        notes += _fallbacks(files)
-    platform = made.platform_for(options.platform) if files is not None else None
-    if target != "gpu" and platform is not None and not platform.dla and platform.note:
-        notes.append(f"{platform.name} has no DLA: {platform.note} ({platform.source}).")
     pools = parse_pools(options.mem_pools)
     if target != "gpu":
         pools.setdefault("dlaSRAM", 1.0)
@@ -53,7 +63,7 @@ def build_request(
     given: Dict[str, Any] = {name: getattr(options, name) for name in same if getattr(options, name) is not None}
     given.update(target=target, pools=pools, opt_shapes=shapes)
     given.update((key, parse_shapes(getattr(options, key))) for key in ("min_shapes", "max_shapes"))
-    return BuildRequest(**given), notes
+    return BuildRequest(**given)
 
 
 def explicit_request(options: EngineOptions) -> Tuple[BuildRequest, Version]:
@@ -69,7 +79,7 @@ def explicit_request(options: EngineOptions) -> Tuple[BuildRequest, Version]:
             f"{model} was written for {made}, not for {options.target}.",
             f"Write it with 'qdq-translator explicit --target {options.target}'.",
         )
-    request, _ = build_request(options, target=made or "gpu")
+    request = _request(options, options.target or made or "gpu", Remembered())
     flags = dict.fromkeys(flag.lower() for flag in options.parser_flags)
     if report and request.on_dla:
         flags.update(dict.fromkeys(report.parser_flags))
@@ -96,50 +106,58 @@ def run(options: Options) -> int:
     if options.translation.endswith(EXPLICIT_SUFFIX):
         return _explicit(options)
     files = locate(options.translation, options.model)
-    version = None
-    if options.trt_version:
-        version = parse_version(options.trt_version)
-    elif options.platform:
-        version = find_platform(options.platform).tensorrt
+    version = _version(options)
     if options.mode != "implicit" and (options.script or options.tool != "trtexec"):
         raise UsageError("--mode prints a trtexec command.", "Leave --script and --tool out.")
     if options.script and options.tool != "trtexec":
         raise UsageError("--script writes a script for trtexec.", "Drop --tool polygraphy or --script.")
-    asked, notes = build_request(options, files)
-    request = dataclasses.replace(
-        asked, explicit_model=explicit_model(files, options.model) if options.mode == "explicit" else ""
-    )
-    beside = files.folder / f"{files.name}.onnx" if options.mode == "explicit" else files.model
+    request, notes = build_request(options, files)
+    beside = files.model
+    if options.mode == "explicit":
+        request = dataclasses.replace(request, explicit_model=explicit_model(files, options.model))
+        beside = files.folder / f"{files.name}.onnx"
     engine, info = engine_paths(beside, request)
-    request = dataclasses.replace(request, save_engine=str(engine), layer_info=str(info or ""))
-    settings = prepare(files, request, version)
+    settings = prepare(
+        files, dataclasses.replace(request, save_engine=str(engine), layer_info=str(info or "")), version
+    )
     compared = ""
     if options.tool == "polygraphy":
-        commands = [polygraphy.polygraphy_arguments(settings)]
-        if not options.dla_standalone and not options.skip_inference:
-            compared = find_explicit(files, options.model)
-            commands += polygraphy.comparison_commands(settings, compared) if compared else []
-        text = "\n".join(map(polygraphy.polygraphy_command, commands))
+        text, compared = _polygraphy(options, settings, files)
     else:
         arguments = trtexec.trtexec_arguments(settings)
         text = trtexec.trtexec_command(arguments)
         if options.script:
             script = Path(options.script)
             refuse_overwriting([script], files)
-            text = trtexec.shell_script(settings, arguments, script.parent)
-            write_file(script, text.encode("utf-8", "surrogateescape"), mode=0o777)
+            content = trtexec.shell_script(settings, arguments, script.parent)
+            write_file(script, content.encode("utf-8", "surrogateescape"), mode=0o777)
             text = f"Wrote {script}\n"
-    for note in (*notes, *settings.notes):
-        print(f"note: {note}", file=sys.stderr)
+    print_notes((*notes, *settings.notes))
     sys.stdout.write(text)
     if compared:
         made = polygraphy.comparison_files(settings)
         words = ["verify", "-i", compared, "-t", str(files.model)]
         words += ["--inputs", made["inputs"], "--device_results", made["engine_outputs"]]
-        print(f"next:\n  qdq-translator {shlex.join(words)}", file=sys.stderr)
+        print_commands(f"qdq-translator {shlex.join(words)}", stream=sys.stderr)
     elif options.mode == "implicit" and info is not None and not options.layer_info:
         print_next(files, "", "trtexec", info)
     return 0
+
+
+def _version(options: Options) -> Optional[Version]:
+    """The TensorRT version to write for; None for that of the translation."""
+    if options.trt_version:
+        return parse_version(options.trt_version)
+    return find_platform(options.platform).tensorrt if options.platform else None
+
+
+def _polygraphy(options: Options, settings: Settings, files: TranslationFiles) -> Tuple[str, str]:
+    """Commands for Polygraphy, and the explicit model that their outputs are to be compared with, '' for none."""
+    commands, compared = [polygraphy.polygraphy_arguments(settings)], ""
+    if not options.dla_standalone and not options.skip_inference:
+        compared = find_explicit(files, options.model)
+        commands += polygraphy.comparison_commands(settings, compared) if compared else []
+    return "\n".join(map(polygraphy.polygraphy_command, commands)), compared
 
 
 def _explicit(options: Options) -> int:

@@ -3,14 +3,13 @@
 import dataclasses
 import sys
 from pathlib import Path
-from typing import Any, Dict
 
 from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES, print_json, print_next
 from qdq_translator.core.command_options import VerifyOptions as Options
-from qdq_translator.core.disk import check_place, refuse_overwriting, write_file, write_json
+from qdq_translator.core.disk import check_outputs, write_file, write_json
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.options import check_count, check_positive
+from qdq_translator.core.options import check_between, check_count, check_metric_drop, check_positive
 from qdq_translator.core.progress import progress_bar
 from qdq_translator.simulate.evaluation import evaluation
 from qdq_translator.workflows.verification import verified
@@ -27,12 +26,7 @@ def run(options: Options) -> int:
             options, model=options.model or str(EXAMPLE_MODEL), inputs=options.inputs or str(EXAMPLE_SAMPLES)
         )
     check(options)
-    saved = [Path(path) for path in (options.save, options.save_layers) if path]
-    for path in saved:
-        files = TranslationFiles.locate(options.translation, options.model, only_one=True)
-        read = (options.model, options.float, options.inputs, options.labels, options.device_results)
-        refuse_overwriting([path], [*files, *(Path(name) for name in read if name)])
-        check_place(path)
+    _check_places(options)
     with progress_bar(sys.stderr) as progress, evaluation(
         options.workers, options.scheduler, options.provider
     ) as where:
@@ -47,11 +41,19 @@ def run(options: Options) -> int:
         print_results(found, options.all or options.verbose)
         print_next(TranslationFiles.locate(options.translation, options.model, only_one=True), options.model, "verify")
     shown = found.failed if options.verbose else found.failed[:MOST_SENTENCES]
-    for sentence in shown:
+    more = [f"and {len(found.failed) - len(shown)} more (--verbose)"] if len(shown) < len(found.failed) else []
+    for sentence in (*shown, *more):
         print(f"qdq-translator verify: {sentence}", file=sys.stderr)
-    if len(shown) < len(found.failed):
-        print(f"qdq-translator verify: and {len(found.failed) - len(shown)} more (--verbose)", file=sys.stderr)
     return 1 if found.failed else 0
+
+
+def _check_places(options: Options) -> None:
+    """Raises UsageError or UserError if the results cannot be saved where they are asked for."""
+    saved = [Path(path) for path in (options.save, options.save_layers) if path]
+    if saved:
+        files = TranslationFiles.locate(options.translation, options.model, only_one=True)
+        read = (options.model, options.float, options.inputs, options.labels, options.device_results)
+        check_outputs(saved, [*files, *(Path(name) for name in read if name)])
 
 
 def check(options: Options) -> None:
@@ -60,19 +62,13 @@ def check(options: Options) -> None:
         raise UsageError(
             "No model was given.", "Give the explicit model with -i model.onnx, or --example for the one that ships."
         )
-    limits: Dict[str, Any] = {
-        "--min_cosine": (options.min_cosine, 1),
-        "--min_top1_agreement": (options.min_top1_agreement, 100),
-    }
-    for flag, (value, top) in limits.items():
-        if value is not None and not 0 <= value <= top:
-            raise UsageError(f"{flag} {value:g} is out of range.", f"It must be between 0 and {top}.")
+    check_between("--min_cosine", options.min_cosine, 1)
+    check_between("--min_top1_agreement", options.min_top1_agreement, 100)
     check_count("--samples", options.samples)
     check_positive("--image_std", options.image_std)
     if options.save_layers and not options.sensitivity:
         raise UsageError("--save_layers writes what --sensitivity finds.", "Add --sensitivity.")
-    if options.max_metric_drop is not None and not options.metric:
-        raise UsageError("--max_metric_drop needs a metric.", "Give one with --metric file.py:name.")
+    check_metric_drop(options.max_metric_drop, options.metric)
     if (options.labels or options.metric) and not options.inputs:
         flag = "--labels" if options.labels else "--metric"
         raise UsageError(f"{flag} needs --inputs.", "Random inputs have no labels.")

@@ -140,6 +140,13 @@ def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
             )
 
 
+def check_outputs(outputs: Sequence[Path], inputs: Iterable[Path]) -> None:
+    """Raises UsageError or UserError for files that must not or cannot be written: to be called before long work."""
+    refuse_overwriting(outputs, inputs)
+    for path in outputs:
+        check_place(path)
+
+
 @contextlib.contextmanager
 def appear_together(folder: Path) -> Iterator[Path]:
     """Provide a scratch folder inside `folder`; at the end its files replace files of the same names in `folder`.

@@ -125,6 +125,18 @@ def check_positive(flag: str, divisors: Sequence[float]) -> None:
         raise UsageError(f"{flag} must be positive.", "The pixels are divided by it.")
 
 
+def check_between(flag: str, value: Optional[float], top: int) -> None:
+    """Raises UsageError for a value that is not between 0 and `top`."""
+    if value is not None and not 0 <= value <= top:
+        raise UsageError(f"{flag} {value:g} is out of range.", f"It must be between 0 and {top}.")
+
+
+def check_metric_drop(drop: Optional[float], metric: Optional[str]) -> None:
+    """Raises UsageError for a largest drop of no metric."""
+    if drop is not None and not metric:
+        raise UsageError("--max_metric_drop needs a metric.", "Give one with --metric file.py:name.")
+
+
 def check_needs_dla(flag: str, value: Any) -> None:
     """Raises UsageError for an option about time that is set for a GPU."""
     if value is not None:

@@ -168,13 +168,12 @@ def device_answers(model: onnx.ModelProto, layers: Sequence[BuiltLayer]) -> list
     indices = {node.name: types.get(node.input[1], "") for node in model.graph.node if len(node.input) > 1}
     found = []
     for question in DEVICE_QUESTIONS:
-        asked = (row for row in layers if row.op == question.op)
-        rows = [row for row in asked if question.indices in ("", indices.get(row.name, ""))]
-        devices = {row.device for row in rows}
+        asked = {row.name: row.device for row in layers if row.op == question.op}
+        names = [name for name in asked if question.indices in ("", indices.get(name, ""))]
+        devices = {asked[name] for name in names}
         if devices in ({"DLA"}, {"GPU"}):
             (device,) = devices
             sentence = question.on_dla if device == "DLA" else question.on_gpu
             held = "planned" if device == question.planned else "other"
-            names = ", ".join(row.name for row in rows)
-            found.append(Answer(question.id, None, None, held, sentence, names))
+            found.append(Answer(question.id, None, None, held, sentence, ", ".join(names)))
     return found

@@ -94,7 +94,8 @@ def choose(graph: Graph, report: rows.Report) -> tuple[list[str], list[str]]:
             inside.setdefault(subgraph[node.name], []).append(node)
     found = []
     for nodes in inside.values():
-        begin, end = _read_from_outside(graph, nodes), _read_outside(graph, nodes)
+        begin = [name for name in _read_from_outside(graph, nodes) if name in graph.producer]
+        end = _read_outside(graph, nodes)
         time = sum(milliseconds.get(node.name, 0.0) for node in nodes)
         found.append(((time, len(nodes), -len(begin) - len(end)), (begin, end)))
     if not found:
@@ -108,10 +109,10 @@ def _subgraphs(dla: rows.Dla) -> dict[str, int]:
 
 
 def _read_from_outside(graph: Graph, nodes: Sequence[Node]) -> list[str]:
-    """Tensors of other nodes that these read."""
-    own = {id(node) for node in nodes}
+    """Graph inputs and tensors of other nodes that these read."""
+    made = {name for node in nodes for name in node.outputs}
     reads = dict.fromkeys(name for node in nodes for name in node.reads())
-    return [name for name in reads if name in graph.producer and id(graph.producer[name]) not in own]
+    return [name for name in reads if name not in made and name not in graph.initializers]
 
 
 def _read_outside(graph: Graph, nodes: Sequence[Node]) -> list[str]:
@@ -213,13 +214,11 @@ def _constant(graph: Graph) -> set[int]:
 def _part(
     graph: Graph, types: TensorTypes, role: str, nodes: list[Node], constant: set[int], borders: Sequence[str]
 ) -> Part:
-    reads = dict.fromkeys(name for node in nodes for name in node.reads())
-    copied = _needed(graph, reads) & constant
+    copied = _needed(graph, [name for node in nodes for name in node.reads()]) & constant
     everything = [node for node in graph.nodes if id(node) in copied] + nodes
-    made = {name for node in everything for name in node.outputs}
     left = {*_read_outside(graph, nodes), *borders}
     outputs = [name for node in nodes for name in node.outputs if name in left]
-    inputs = [name for name in reads if name not in made and name not in graph.initializers]
+    inputs = _read_from_outside(graph, everything)
     ends = ([_value(graph, types, name) for name in names] for names in (inputs, outputs))
     picture = graph.submodel(everything, f"{graph.name or 'graph'}_{role}", *ends)
     return Part(role, Graph.from_picture(picture), inputs, outputs)

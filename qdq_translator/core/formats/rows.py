@@ -70,14 +70,18 @@ def plain(value: Any) -> Any:
     for field, key, _ in _fields(type(value)):  # type: ignore
         item, about = getattr(value, field.name), field.metadata
         if about:
-            if "finite" in about and not math.isfinite(item):
-                item = None
-            if "digits" in about and item:
-                item = round(item, about["digits"])
+            item = _rounded(item, about)
             if "sparse" in about and item in ("", None, {}):
                 continue
         found[key] = item if isinstance(item, _SCALARS) else plain(item)
     return found
+
+
+def _rounded(item: Any, about: Mapping[str, Any]) -> Any:
+    """A value as its field's metadata want it: null for what is not finite, so many digits."""
+    if "finite" in about and not math.isfinite(item):
+        return None
+    return round(item, about["digits"]) if "digits" in about and item else item
 
 
 @functools.lru_cache(maxsize=None)
@@ -145,11 +149,15 @@ def _schema(kind: Any) -> Schema:
     if origin is Literal:
         return {"type": "string" if isinstance(inside[0], str) else "integer", "enum": list(inside)}
     if origin is Union:
-        kinds = [_schema(part) for part in inside if part is not type(None)]
-        whole = kinds[0] if len(kinds) == 1 else {"type": [part["type"] for part in kinds]}
-        return maybe(whole) if type(None) in inside else whole
+        return _of_union(inside)
     if origin in (tuple, list) and (origin is list or inside[1:] == (Ellipsis,)):
         return {"type": "array", "items": _schema(inside[0])}
     if origin is dict:
         return OBJECT if inside[1] is Any else {**OBJECT, "additionalProperties": _schema(inside[1])}
     raise TypeError(f"{kind} has no schema")
+
+
+def _of_union(inside: Sequence[Any]) -> Schema:
+    kinds = [_schema(part) for part in inside if part is not type(None)]
+    whole = kinds[0] if len(kinds) == 1 else {"type": [part["type"] for part in kinds]}
+    return maybe(whole) if type(None) in inside else whole
