@@ -140,6 +140,10 @@ def mentions_exist(network: Network, settings: Settings) -> str:
 # ---------------- the order
 
 
+def _name_nodes(network: Network, settings: Settings) -> None:
+    names.name_nodes(network.graph, network.diagnostics)
+
+
 def _clean_tensor_names(network: Network, settings: Settings) -> None:
     if settings.keep_model:
         _refuse_to_keep(network, settings)
@@ -158,6 +162,10 @@ def _refuse_to_keep(network: Network, settings: Settings) -> None:
             f"The parser of the platform's TensorRT does not read opset {network.graph.opset()} correctly (fact 4.12).",
             "Export the model with opset 17, or drop --keep_model.",
         )
+
+
+def _dialects(network: Network, settings: Settings) -> None:
+    convert_dialects(network, None if settings.keep_model else settings.scales)
 
 
 def _rename_node_outputs(network: Network, settings: Settings) -> None:
@@ -207,36 +215,18 @@ def _avoid_automatic_names(network: Network, settings: Settings) -> None:
     names.avoid_helper_names(network, settings.hardware.tensorrt)
 
 
+_NAMED = (nothing_refers_to_names, node_names_are_legal)
 _STRIPPED = (scales_are_settled, constants_are_initializers)
+_REWRITTEN = (*_STRIPPED, opset_is_the_exporters)
+_Q = (*(f"Q{number}" for number in range(1, 13)), "C2", "W1", "W2", "W3")
+_D = tuple(rule for rule in RULES if rule.startswith("D"))
 
 PIPELINE: tuple[Pass, ...] = (
-    Pass(
-        "node names",
-        ("F6",),
-        lambda n, s: names.name_nodes(n.graph, n.diagnostics),
-        (nothing_refers_to_names,),
-        (node_names_are_legal,),
-        keeps=True,
-    ),
-    Pass(
-        "tensor names", ("F6",), _clean_tensor_names, (nothing_refers_to_names,), (tensor_names_are_legal,), keeps=True
-    ),
-    Pass(
-        "dialects",
-        ("Q13", "Q14"),
-        lambda n, s: convert_dialects(n, None if s.keep_model else s.scales),
-        (nothing_refers_to_names, node_names_are_legal),
-        keeps=True,
-    ),
-    Pass("tensors named after nodes", ("F5",), _rename_node_outputs, (nothing_refers_to_names, node_names_are_legal)),
-    Pass(
-        "quantizers",
-        ("Q1", "Q2", "Q3", "Q4", "Q5", "Q6", "Q7", "Q8", "Q9", "Q10", "Q11", "Q12", "C2", "W1", "W2", "W3"),
-        _strip,
-        (node_names_are_legal, tensor_names_are_legal),
-        (no_quantizer_is_left,),
-        keeps=True,
-    ),
+    Pass("node names", ("F6",), _name_nodes, _NAMED[:1], (node_names_are_legal,), keeps=True),
+    Pass("tensor names", ("F6",), _clean_tensor_names, _NAMED[:1], (tensor_names_are_legal,), keeps=True),
+    Pass("dialects", ("Q13", "Q14"), _dialects, _NAMED, keeps=True),
+    Pass("tensors named after nodes", ("F5",), _rename_node_outputs, _NAMED),
+    Pass("quantizers", _Q, _strip, (node_names_are_legal, tensor_names_are_legal), (no_quantizer_is_left,), keeps=True),
     Pass("one scale a tensor", ("C1",), _settle, (no_quantizer_is_left,), (scales_are_settled,), keeps=True),
     Pass("windows", ("F11",), lambda n, s: settle_windows(n), (scales_are_settled,)),  # before sizes become constants
     Pass("constants", ("F3",), _constants, (no_quantizer_is_left,), (constants_are_initializers,), keeps=True),
@@ -246,15 +236,9 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("BatchNormalization", ("F1",), lambda n, s: fold_batchnorm(n), _STRIPPED),
     Pass("Pad", ("F2",), lambda n, s: fold_pads(n), _STRIPPED),
     Pass("dead nodes", ("F3",), _dead),
-    Pass(
-        "DLA rewrites",
-        tuple(rule for rule in RULES if rule.startswith("D")),
-        rewrite_for_dla,
-        (*_STRIPPED, opset_is_the_exporters),
-        (mentions_exist,),
-    ),
+    Pass("DLA rewrites", _D, rewrite_for_dla, _REWRITTEN, (mentions_exist,)),
     Pass("MatMul as matrices", ("W1",), lambda n, s: matmul_as_matrices(n), _STRIPPED),
-    Pass("normal forms", NORMAL_FORMS, apply_normal_forms, (*_STRIPPED, opset_is_the_exporters), (mentions_exist,)),
+    Pass("normal forms", NORMAL_FORMS, apply_normal_forms, _REWRITTEN, (mentions_exist,)),
     Pass("convolutions", ("F6",), lambda n, s: complete_convolutions(n), (constants_are_initializers,)),
     Pass("opset", ("F6",), fit_opset, (), (opset_is_for_the_parser,)),
     Pass("operators", ("F6",), check_operators, keeps=True),

@@ -85,12 +85,11 @@ def report_left(
         return
     first = left[0]
     what = f"{first.op} '{first.node}'{others(left, ' and {} more layers')}"
+    goes = "go" if len(left) > 1 else "goes"
     if would is None:
-        message = (
-            f"After rewriting, {what} still go{'' if len(left) > 1 else 'es'} to the GPU: {first.why or first.limit}."
-        )
+        message = f"After rewriting, {what} still {goes} to the GPU: {first.why or first.limit}."
         hint = "'qdq-translator split' cuts a part for the DLA out that has none of them."
     else:
-        message = f"{what} go{'' if len(left) > 1 else 'es'} to the GPU: {first.limit}."
+        message = f"{what} {goes} to the GPU: {first.limit}."
         hint = f"--dla_rewrites would apply {', '.join(would)}." if would else ""
     diagnostics.info("D0", message, node=first.node, hint=hint, data={"left": plain(left)})

@@ -112,13 +112,10 @@ class _Work:
             steps = [value for value in before.get(name, ()) if value != grid]
             readers = []
             for reader in graph.consumers(name):
-                moved = (
-                    [out for out in reader.outputs if out] if reader.is_op(*MOVES) and reader.inputs[0] == name else []
-                )
-                if not moved:
+                if reader.is_op(*MOVES) and reader.inputs[0] == name and any(reader.outputs):
+                    before.update({out: [*steps, grid] for out in reader.outputs})
+                else:
                     readers.append(reader)
-                for out in moved:
-                    before[out] = [*steps, grid]
             if readers or name in graph.outputs:
                 self._tensor(name, grid, steps, readers)
             else:

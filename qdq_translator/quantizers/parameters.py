@@ -149,16 +149,14 @@ def cost_of(approximated: Sequence[Approximated]) -> str:
 
 def unusable_operators(graph: Graph) -> list[Rejected]:
     """Quantized operators of other forms; then quantizers in the bodies of control flow."""
-    rejected = [
-        Rejected(
-            f"{node.op_type} {node.label}"
-            + (f" of domain '{node.domain}'" if node.domain else "")
-            + " is a quantized operator that has no int8 QuantizeLinear/DequantizeLinear form.",
+    rejected = []
+    for node in filter(_is_refused, graph.nodes):
+        who = f"{node.op_type} {node.label}" + (f" of domain '{node.domain}'" if node.domain else "")
+        unusable = Rejected(
+            f"{who} is a quantized operator that has no int8 QuantizeLinear/DequantizeLinear form.",
             "Export in QDQ format (int8); docs/dialects.md lists the forms that are converted.",
         )
-        for node in graph.nodes
-        if _is_refused(node)
-    ]
+        rejected.append(unusable)
     for node in graph.nodes:
         inside = (inner for body in node.subgraphs() for inner in every_node(body.node))
         found = next((inner for inner in inside if inner.op_type in operators.QUANTIZERS), None)
