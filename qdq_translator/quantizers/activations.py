@@ -6,7 +6,7 @@ their end (a DequantizeLinear, a graph output).
 
 from __future__ import annotations
 
-from typing import Optional, Union
+from typing import Optional
 
 import numpy as np
 from onnx import TensorProto
@@ -49,16 +49,17 @@ class ActivationQuantizers:
                 self.integers.add(name)
         as_codes = self.codes.keys()
         for node in self.constants.varying:
-            if is_quantize(node):
-                self._quantize(node)
+            if is_quantize(node) or (not is_dequantize(node) and _makes_integers(node, self.integers)):
                 self.integers.update(node.outputs)
-            elif is_dequantize(node):
-                self._dequantize(node)
-            else:
-                if _makes_integers(node, self.integers):
-                    self.integers.update(node.outputs)
-                if not as_codes.isdisjoint(node.reads()):
+            try:
+                if is_quantize(node):
+                    self._quantize(node)
+                elif is_dequantize(node):
+                    self._dequantize(node)
+                elif not as_codes.isdisjoint(node.reads()):
                     self._between(node)
+            except Rejected as why:
+                self._reject(why, node)
         for name in self.graph.outputs:
             codes = self.codes.get(name)
             if codes is not None:
@@ -69,22 +70,15 @@ class ActivationQuantizers:
         self.rejected.append(rejected)
         self.codes.update((name, None) for name in node.outputs)
 
-    def _codes(self, node: Node, tensor: str, stored: Optional[str], made_by: str) -> Optional[steps.Codes]:
-        """Codes that a Q makes of `tensor`, or a DQ reads there; None, with the reason recorded, if unusable."""
+    def _codes(self, node: Node, tensor: str, stored: Optional[str], made_by: str) -> steps.Codes:
+        """Codes that a Q makes of `tensor`, or a DQ reads there."""
         params = read_parameters(self.constants, node, stored)
-        if not isinstance(params, Rejected):
-            scale = self._symmetric(node, tensor, params)
-            if not isinstance(scale, Rejected):
-                return steps.Codes(params, scale, params.code_range, made_by)
-            params = scale
-        self._reject(params, node)
-        return None
+        return steps.Codes(params, self._symmetric(node, tensor, params), params.code_range, made_by)
 
-    def _symmetric(self, node: Node, tensor: str, params: QuantParams) -> Union[float, Rejected]:
-        """The one symmetric scale for `params`, or why the options do not allow it."""
+    def _symmetric(self, node: Node, tensor: str, params: QuantParams) -> float:
+        """The one symmetric scale for `params`. Raises Rejected if the options do not allow it."""
         if params.dtype == "int32":
-            what = f"{node.op_type} {node.label} on tensor '{tensor}' uses int32."
-            return Rejected(what, "Quantize it to int8.")
+            raise Rejected(f"{node.op_type} {node.label} on tensor '{tensor}' uses int32.", "Quantize it to int8.")
         scale = float(params.symmetric_scale())
         coarser = float(scale / params.scale.min())
         # channels with one scale and zero point are per tensor: nothing is lost
@@ -92,7 +86,7 @@ class ActivationQuantizers:
             what = f"Activation '{tensor}' has {params.scale.size} scales, one per channel ({node.label})."
             if self.per_channel == "error":
                 hint = "TensorRT has one scale per activation; --per_channel_activations max uses the largest."
-                return Rejected(what, hint)
+                raise Rejected(what, hint)
             note = f"{what} The largest, {scale:.6g}, is used."
             option = "--per_channel_activations max"
             self.approximated.append(Approximated(node.name, tensor, option, note, coarser))
@@ -107,19 +101,17 @@ class ActivationQuantizers:
         if self.asymmetric != "error":
             return scale
         if without:
-            return Rejected(
+            raise Rejected(
                 what, "If the exporter meant int8, use --missing_zero_point int8; if uint8, --asymmetric widen."
             )
-        return Rejected(
+        raise Rejected(
             what, f"{SYMMETRICALLY}, or use --asymmetric widen for the smallest symmetric scale that covers it."
         )
 
     def _quantize(self, node: Node) -> None:
         source = node.inputs[0]
-        codes = self._codes(node, source, None, node.label)
-        if codes is not None:
-            self.codes[node.outputs[0]] = codes
-            self.steps.append(steps.Quantize(node, codes, codes.scale, source in self.integers))
+        codes = self.codes[node.outputs[0]] = self._codes(node, source, None, node.label)
+        self.steps.append(steps.Quantize(node, codes, codes.scale, source in self.integers))
 
     def _graph_input(self, name: str) -> None:
         """Accept an integer graph input only if a DequantizeLinear reads it, directly or through data movement."""
@@ -127,9 +119,12 @@ class ActivationQuantizers:
         if node is None:
             return
         stored = "int8" if self.graph.inputs[name].type.tensor_type.elem_type == TensorProto.INT8 else "uint8"
-        codes = self._codes(node, name, stored, f"graph input '{name}'")
-        self.codes[name] = codes
-        if codes is not None:
+        try:
+            codes = self.codes[name] = self._codes(node, name, stored, f"graph input '{name}'")
+        except Rejected as why:
+            self.codes[name] = None
+            self._reject(why, node)
+        else:
             self.steps.append(steps.End(name, True, codes.scale, codes.params.real))
 
     def _first_dequantize(self, name: str) -> Optional[Node]:
@@ -151,22 +146,17 @@ class ActivationQuantizers:
             producer = self.graph.producer.get(tensor)
             made = f"{producer.op_type} {producer.label}" if producer is not None else f"graph input '{tensor}'"
             what = f"DequantizeLinear {node.label} reads '{tensor}', which comes from {made} and not from a quantizer."
-            hint = "Export with QuantizeLinear/DequantizeLinear pairs (QDQ format)."
-            self._reject(Rejected(what, hint), node)
-            return
+            raise Rejected(what, "Export with QuantizeLinear/DequantizeLinear pairs (QDQ format).")
         codes = self.codes[tensor]
         if codes is None:
             return
         params = read_parameters(self.constants, node, codes.params.dtype)
-        if not isinstance(params, Rejected) and not steps.same_grid(codes.params, params):
-            params = Rejected(
+        if not steps.same_grid(codes.params, params):
+            raise Rejected(
                 f"DequantizeLinear {node.label} has scale {_first(params)} and its quantizer {codes.made_by} has "
                 f"{_first(codes.params)}.",
                 "Both must be equal; otherwise the pair multiplies, which one scale cannot represent. Export again.",
             )
-        if isinstance(params, Rejected):
-            self._reject(params, node)
-            return
         cast = params.real if params.real != codes.params.real else None
         self.steps.append(steps.Dequantize(node, codes.scale, cast))
 
@@ -177,11 +167,7 @@ class ActivationQuantizers:
         if len(read) < len(held):
             self.codes.update((output, None) for output in node.outputs)
             return
-        found = steps.between(node, read, self.constants)
-        if isinstance(found, Rejected):
-            self._reject(found, node)
-            return
-        step, made = found
+        step, made = steps.between(node, read, self.constants)
         self.codes.update(made)
         self.steps.append(step)
 

@@ -7,7 +7,7 @@ tensor is replaced by one initializer, regardless of the nodes before it.
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional, Union
+from typing import Optional
 
 import numpy as np
 from onnx import TensorProto
@@ -18,7 +18,7 @@ from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import WEIGHT_INPUTS, from_front
 from qdq_translator.ir.qparams import QuantParams, along, dequantize, largest, quantize
 from qdq_translator.ir.weights import Initializer, Weight, made_weight, weight_of
-from qdq_translator.quantizers.parameters import Rejected, read_parameters
+from qdq_translator.quantizers.parameters import Rejected, known_parameters, read_parameters
 
 _MOVES = tuple(op for op in LAYOUT_OPS if "Cast" not in op)
 _SCALE_OFF = 1e-3
@@ -54,47 +54,44 @@ def find_constant_quantizers(constants: Constants, asymmetric: str) -> tuple[lis
     reads = [name for node in constants.varying for name in node.reads() if name in dequantized]
     codes = [n for n in graph.outputs if constants.is_constant(n) and any(map(is_quantize, _chain(graph, n)))]
     tensors = dict.fromkeys([*reads, *(n for n in graph.outputs if n in dequantized), *codes])
-    items = [_constant_at(constants, tensor, asymmetric) for tensor in tensors]
-    rejected = [item for item in items if isinstance(item, Rejected)]
-    return [item for item in items if isinstance(item, QuantizedConstant)], rejected
+    found: list[QuantizedConstant] = []
+    rejected: list[Rejected] = []
+    for tensor in tensors:
+        try:
+            found.append(_constant_at(constants, tensor, asymmetric))
+        except Rejected as why:
+            rejected.append(why)
+    return found, rejected
 
 
-def _constant_at(constants: Constants, tensor: str, asymmetric: str) -> Union[QuantizedConstant, Rejected]:
+def _constant_at(constants: Constants, tensor: str, asymmetric: str) -> QuantizedConstant:
     graph, chain = constants.graph, _chain(constants.graph, tensor)
     quantizers = [node for node in chain if is_quantizer(node)]
-    params: Optional[QuantParams] = None
-    for node in quantizers:
-        read = _params_at(constants, tensor, node, chain, asymmetric)
-        if isinstance(read, Rejected):
-            return read
-        params = read
-    if params is None:
-        return Rejected(f"Constant '{tensor}' runs through no quantizer that can be read.", "Export again.")
+    params = [_params_at(constants, tensor, node, chain, asymmetric) for node in quantizers]
+    if not params:
+        raise Rejected(f"Constant '{tensor}' runs through no quantizer that can be read.", "Export again.")
     kind = "codes" if is_quantize(quantizers[-1]) else _kind_of(graph, tensor)
     if kind == "codes" and not all(is_quantizer(node) or node.is_op(*_MOVES) for node in chain):
-        return Rejected(
+        raise Rejected(
             f"Graph output '{tensor}' is integer arithmetic on the quantized values of the constant at "
             f"'{quantizers[-1].name}'.",
             "Make the graph output behind a DequantizeLinear.",
         )
-    return QuantizedConstant(tensor, _name_for(graph, tensor, chain), kind, params, quantizers[-1].name, tuple(chain))
+    return QuantizedConstant(
+        tensor, _name_for(graph, tensor, chain), kind, params[-1], quantizers[-1].name, tuple(chain)
+    )
 
 
-def _params_at(
-    constants: Constants, tensor: str, node: Node, chain: list[Node], asymmetric: str
-) -> Union[QuantParams, Rejected]:
+def _params_at(constants: Constants, tensor: str, node: Node, chain: list[Node], asymmetric: str) -> QuantParams:
     """Of one quantizer behind the constant `tensor`."""
     read = read_parameters(constants, node, _stored_type(constants, node, chain))
-    if isinstance(read, Rejected):
-        return read
-    if read.dtype == "int32":  # a bias; a Q of int32 is none that TensorRT could do
-        refused = is_quantize(node)
-        return Rejected(f"Constant '{tensor}' is quantized to int32 at {node.label}.", "Use int8.") if refused else read
-    if read.symmetric or asymmetric != "error":
+    if read.dtype == "int32" and is_quantize(node):
+        raise Rejected(f"Constant '{tensor}' is quantized to int32 at {node.label}.", "Use int8.")
+    if read.dtype == "int32" or read.symmetric or asymmetric != "error":
         return read
     zero = int(read.zero_point.reshape(-1)[0])
     without = "" if node.input(2) else " (no zero point given)"
-    return Rejected(
+    raise Rejected(
         f"Constant '{tensor}' is quantized to {read.dtype} with zero point {zero}{without} at {node.label}.",
         "Quantize weights to symmetric int8, or use --asymmetric widen to keep their values and let TensorRT "
         "requantize them.",
@@ -107,8 +104,8 @@ def _stored_type(constants: Constants, node: Node, chain: list[Node]) -> Optiona
         return None
     stored = constants.type_name(node.inputs[0]) if constants.graph.is_constant(node.inputs[0]) else None
     makers = [n for n in chain if is_quantize(n)] if stored is None else []
-    own = read_parameters(constants, makers[0]) if makers else None
-    return own.dtype if isinstance(own, QuantParams) else stored
+    own = known_parameters(constants, makers[0]) if makers else None
+    return stored if own is None else own.dtype
 
 
 def _chain(graph: Graph, tensor: str) -> list[Node]:
@@ -195,7 +192,6 @@ class Bakery:
 
     def _parameters(self, node: Node, data: np.ndarray) -> QuantParams:
         params = read_parameters(self.constants, node, self.item.params.dtype)
-        assert isinstance(params, QuantParams)
         if params.axis is None:
             return params
         axis = from_front(params.axis, data.ndim)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Optional, Sequence, Union
+from typing import Optional, Sequence
 
 import numpy as np
 
@@ -16,12 +16,12 @@ from qdq_translator.ir.graph import Graph, Node, every_node
 from qdq_translator.ir.qparams import RANGES, QuantParams
 
 
-@dataclass(frozen=True)
-class Rejected:
+class Rejected(Exception):
     """Why a quantizer has no implicit INT8 counterpart: what was found, with node and tensor, and how to fix it."""
 
-    what: str
-    hint: str
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(what)
+        self.what, self.hint = what, hint
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,20 @@ class Approximated:
     asymmetric: bool = False
 
 
+def known_parameters(
+    constants: Constants, node: Node, stored_dtype: Optional[str] = None, missing: Optional[str] = None
+) -> Optional[QuantParams]:
+    """As `read_parameters`; None for those that are rejected."""
+    try:
+        return read_parameters(constants, node, stored_dtype, missing)
+    except Rejected:
+        return None
+
+
 def read_parameters(
     constants: Constants, node: Node, stored_dtype: Optional[str] = None, missing: Optional[str] = None
-) -> Union[QuantParams, Rejected]:
-    """The parameters of one Q or DQ node.
+) -> QuantParams:
+    """The parameters of one Q or DQ node. Raises Rejected.
 
     `stored_dtype`: type of the codes that a DQ reads, where it is known; `missing`: what a node without zero point and
     without `output_dtype` means, if not what `constants` say. Per-channel axes come out as given by the node (default
@@ -51,49 +61,47 @@ def read_parameters(
     key = (*node.inputs[1:3], settings, without_zero_point)
     if key not in constants.parameters:
         constants.parameters[key] = _read(constants, node, stored_dtype, missing or constants.missing_zero_point)
-    found = constants.parameters[key]
-    if isinstance(found, QuantParams):
-        return found
-    kind = "DequantizeLinear" if is_dequantize(node) else "QuantizeLinear"
-    return Rejected(f"{kind} {node.label} on tensor '{node.inputs[0]}' {found.what}", found.hint)
+    params: QuantParams = constants.parameters[key]
+    return params
 
 
-def _read(constants: Constants, node: Node, stored: Optional[str], missing: str) -> Union[QuantParams, Rejected]:
-    """What is rejected lacks the quantizer's name."""
+def _read(constants: Constants, node: Node, stored: Optional[str], missing: str) -> QuantParams:
+    who = f"{node.op_type} {node.label} on tensor '{node.inputs[0]}'"
     if node.get("block_size", 0):
-        return Rejected(
-            "quantizes in blocks.", "Implicit INT8 has no block scales; export per tensor or per channel int8."
+        raise Rejected(
+            f"{who} quantizes in blocks.", "Implicit INT8 has no block scales; export per tensor or per channel int8."
         )
     scale, name = constants.value(node.input(1)), node.input(1)
     if scale is None:
         source = f"graph input '{name}'" if name in constants.graph.inputs else f"tensor '{name}', computed at run time"
-        return Rejected(
-            f"has a computed scale, from {source}.",
+        raise Rejected(
+            f"{who} has a computed scale, from {source}.",
             "Export with calibrated, constant scales (no dynamic quantization).",
         )
     if scale.dtype.kind not in "fV" or scale.ndim > 1 or not scale.size:
-        return Rejected(
-            f"has scales of shape {list(scale.shape)} and type {scale.dtype}.",
+        raise Rejected(
+            f"{who} has scales of shape {list(scale.shape)} and type {scale.dtype}.",
             "Implicit INT8 needs one float scale, or one a channel for weights.",
         )
     zero_point, dtype = np.zeros((), np.int64), _dtype(constants, node, stored) or missing
     if node.input(2):
         zero = constants.value(node.input(2))
         if zero is None:
-            return Rejected("has a zero point that is not constant.", "Export with constant zero points.")
+            raise Rejected(f"{who} has a zero point that is not constant.", "Export with constant zero points.")
         zero_point = zero.astype(np.int64) if dtype in RANGES else zero_point
     if dtype not in RANGES:
-        return Rejected(f"uses {dtype}.", "TensorRT's implicit mode and the DLA know int8 only; quantize to int8.")
+        raise Rejected(f"{who} uses {dtype}.", "TensorRT's implicit mode and the DLA know int8 only; quantize to int8.")
     values = scale.astype(np.float32)
     bad = values[~(np.isfinite(values) & (values > 0))]
     if bad.size:
-        return Rejected(
-            f"has the scale {float(bad.flat[0]):g}.",
+        raise Rejected(
+            f"{who} has the scale {float(bad.flat[0]):g}.",
             "A scale must be finite and above 0; calibrate that tensor again (is it always 0?).",
         )
     if zero_point.size not in (1, values.size):
-        return Rejected(
-            f"has {values.size} scales and {zero_point.size} zero points.", "Export with as many zero points as scales."
+        raise Rejected(
+            f"{who} has {values.size} scales and {zero_point.size} zero points.",
+            "Export with as many zero points as scales.",
         )
     if values.size == 1:
         return QuantParams(values.reshape(()), zero_point.reshape(()), dtype, None, scale.dtype)

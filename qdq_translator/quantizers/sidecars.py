@@ -122,7 +122,10 @@ def _insert(graph: Graph, constants: Constants, rows: Sequence[Encoding], path: 
         graph.insert_after(stand_in, graph.producer.get(source))
         scale = np.array(row.scales if axis is not None else row.scales[0], np.float32)
         found = FakeQuantizer(source, result, scale, row.low, row.high, axis, stand_in)
-        rejected += filter(None, (write_pair(graph, constants, found),))
+        try:
+            write_pair(graph, constants, found)
+        except Rejected as why:
+            rejected.append(why)
     if rejected:
         raise refusal(rejected)
 

@@ -208,15 +208,16 @@ Between = Tuple[Union[ClampCodes, Move], "dict[str, Codes]"]
 """The step that the node becomes, and the codes of each of its outputs that holds any."""
 
 
-def between(node: Node, read: dict[str, Codes], constants: Constants) -> Union[Between, Rejected]:
-    """`read`: the tensors that the node reads and that hold codes, captured ones included; at least one."""
+def between(node: Node, read: dict[str, Codes], constants: Constants) -> Between:
+    """`read`: the tensors that the node reads and that hold codes, captured ones included; at least one. Raises
+    Rejected."""
     operator = _OPERATORS.get(node.op_type) if node.is_standard else None
     fits = operator is _concat or list(read) == node.inputs[:1]
     found = operator(node, read, constants) if operator is not None and fits else None
     if found is not None:
         return found
     tensor, codes = next(iter(read.items()))
-    return Rejected(
+    raise Rejected(
         f"{node.op_type} {node.label} works on the integer tensor '{tensor}' of quantizer {codes.made_by}.",
         "Only Clip and data movement are allowed between Q and DQ; export in QDQ format, not as integer operators.",
     )
@@ -233,7 +234,7 @@ def same_grid(a: QuantParams, b: QuantParams) -> bool:
     return went_through_half and np.array_equal(halves[0], halves[1])
 
 
-_Operator = Callable[[Node, "dict[str, Codes]", Constants], Union[Between, Rejected, None]]
+_Operator = Callable[[Node, "dict[str, Codes]", Constants], Optional[Between]]
 """None: the node does not do on codes what it does on float values."""
 
 
@@ -266,7 +267,7 @@ def _concat(node: Node, read: dict[str, Codes], constants: Constants) -> Optiona
     return _moved(node, dataclasses.replace(first, bounds=bounds))
 
 
-def _pad(node: Node, read: dict[str, Codes], constants: Constants) -> Union[Between, Rejected, None]:
+def _pad(node: Node, read: dict[str, Codes], constants: Constants) -> Optional[Between]:
     tensor, codes = node.inputs[0], read[node.inputs[0]]
     if operators.mode(node) != "constant":
         return _moved(node, codes)
@@ -275,7 +276,7 @@ def _pad(node: Node, read: dict[str, Codes], constants: Constants) -> Union[Betw
     values = set() if code is None else set(((code - codes.params.zero_point) * codes.params.scale).flat)
     if code is None or len(values) > 1:
         why = "with a value that is not constant" if code is None else "to a different value in each channel"
-        return Rejected(
+        raise Rejected(
             f"Pad {node.label} pads the integer tensor '{tensor}' {why}.",
             "Pad before the QuantizeLinear, with a constant.",
         )

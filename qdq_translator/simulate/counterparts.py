@@ -6,8 +6,7 @@ import functools
 
 from qdq_translator.ir.constants import Constants, is_dequantize, is_quantize
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.qparams import QuantParams
-from qdq_translator.quantizers.parameters import read_parameters
+from qdq_translator.quantizers.parameters import known_parameters
 from qdq_translator.simulate.run import ExplicitNetwork
 
 
@@ -101,7 +100,7 @@ class Counterparts:
         while stack:
             for reader in self.graph.consumers(stack.pop()):
                 if is_quantize(reader):
-                    read = read_parameters(self.constants, reader)
-                    scales.update([float(read.symmetric_scale())] if isinstance(read, QuantParams) else [])
+                    read = known_parameters(self.constants, reader)
+                    scales.update([] if read is None else [float(read.symmetric_scale())])
                     stack += [n.outputs[0] for n in self.graph.consumers(reader.outputs[0]) if is_dequantize(n)]
         return sorted(scales)

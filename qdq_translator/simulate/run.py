@@ -22,7 +22,7 @@ from qdq_translator.ir.weights import Weight, to_array, to_message
 from qdq_translator.ir.wire import LARGE
 from qdq_translator.passes import names
 from qdq_translator.passes.cleanup import remove_dead_nodes, remove_unused_initializers
-from qdq_translator.quantizers.parameters import read_parameters
+from qdq_translator.quantizers.parameters import known_parameters
 
 _WEIGHTS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
 """Types of tensors whose values decide nothing while a model is loaded."""
@@ -351,8 +351,8 @@ class ExplicitNetwork:
                 dtype = _CODES.get(value.type.tensor_type.elem_type)
                 nodes = graph.consumers(name) if inputs else [graph.producer[name]] if name in graph.producer else []
                 for node in filter(is_dequantize if inputs else is_quantize, nodes if dtype else ()):
-                    grid = read_parameters(constants, node, dtype, missing=dtype)
-                    if isinstance(grid, QuantParams) and not grid.per_channel:
+                    grid = known_parameters(constants, node, dtype, missing=dtype)
+                    if grid is not None and not grid.per_channel:
                         found[name] = grid
             return found
 

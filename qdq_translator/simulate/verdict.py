@@ -41,7 +41,7 @@ from qdq_translator.ir.operators import SIGMOIDS
 from qdq_translator.ir.qparams import INT8_MAX, QuantParams
 from qdq_translator.ir.types import FLOAT_TYPES, TensorTypes
 from qdq_translator.ir.weights import to_array, weight_of
-from qdq_translator.quantizers.parameters import read_parameters
+from qdq_translator.quantizers.parameters import known_parameters
 from qdq_translator.scales.inference import ScaleRule, all_rules, rules_by_op
 from qdq_translator.scales.inference.context import Context, Policy
 from qdq_translator.scales.inference.formulas import WITHIN_ONE
@@ -95,7 +95,7 @@ def without_rounding(graph: Graph, ends: CodedEnds) -> None:
         varying.update(node.outputs)
         source = node.inputs[0] if node.inputs else ""
         if is_quantize(node) or is_dequantize(node):
-            read = read_parameters(constants, node)
+            read = known_parameters(constants, node)
             if is_quantize(node) and isinstance(read, QuantParams):
                 codes[node.outputs[0]] = read
             _pass_on(graph, node, is_quantize(node) and _cuts_at_zero(read, None))

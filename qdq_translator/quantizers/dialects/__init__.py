@@ -12,17 +12,17 @@ from typing import Callable, NamedTuple, Optional
 from qdq_translator.ir.constants import Constants
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.quantizers.dialects import arithmetic, qoperator, vocabularies
-from qdq_translator.quantizers.dialects.pairs import Outcome, or_why
 from qdq_translator.quantizers.parameters import Rejected
 
 
 class Dialect(NamedTuple):
     """name: in messages, and of its row in docs/dialects.md. operators: without one of these operators the dialect is
-    not looked for. converter: graph and its constants -> what converts one node."""
+    not looked for. converter: graph and its constants -> what converts one node: whether it is one of the
+    dialect, or raises Rejected."""
 
     name: str
     operators: frozenset[str]
-    converter: Callable[[Graph, Constants], Callable[[Node], Outcome]]
+    converter: Callable[[Graph, Constants], Callable[[Node], bool]]
 
 
 DIALECTS = (
@@ -55,12 +55,16 @@ def convert(graph: Graph) -> Converted:
             continue
         constants = constants or Constants(graph)
         convert_one, count = row.converter(graph, constants), 0
-        for node in list(graph.nodes):
-            found = or_why(node, convert_one) if node.op_type in row.operators else False
-            if isinstance(found, Rejected):
-                rejected.append(found)
-            else:
-                count += found
+        for node in [node for node in graph.nodes if node.op_type in row.operators]:
+            try:
+                count += convert_one(node)
+            except Rejected as why:
+                rejected.append(why)
+            except (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError) as error:
+                # parameters that do not fit together raise whatever NumPy says of them
+                text = str(error).splitlines()[0]
+                what = f"{node.op_type} {node.label} has parameters that do not fit together ({text})."
+                rejected.append(Rejected(what, "Export the model again."))
         if count:
             counts[row.name] = count
             constants = None  # of the graph as it is now

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Optional, Union
+from typing import Optional
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from qdq_translator.ir import operators
 from qdq_translator.ir.constants import Constants
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.types import FLOAT_TYPES
-from qdq_translator.quantizers.dialects.pairs import FakeQuantizer, Outcome, channels, write_pair
+from qdq_translator.quantizers.dialects.pairs import FakeQuantizer, channels, write_pair
 from qdq_translator.quantizers.parameters import Rejected
 
 _EPSILONS = 8
@@ -77,13 +77,15 @@ class _Pattern:
         return math.isfinite(self.low) and math.isfinite(self.high)
 
 
-def convert(graph: Graph, constants: Constants, node: Node) -> Outcome:
+def convert(graph: Graph, constants: Constants, node: Node) -> bool:
     found = _quantizer(graph, constants, node) if node.is_standard else None
-    return (write_pair(graph, constants, found) or True) if isinstance(found, FakeQuantizer) else found or False
+    if found is not None:
+        write_pair(graph, constants, found)
+    return found is not None
 
 
-def _quantizer(graph: Graph, constants: Constants, node: Node) -> Union[FakeQuantizer, Rejected, None]:
-    """None: nothing like a quantizer."""
+def _quantizer(graph: Graph, constants: Constants, node: Node) -> Optional[FakeQuantizer]:
+    """None: nothing like a quantizer. Raises Rejected."""
     pattern = _pattern(graph, constants, node)
     if pattern is None:
         return None
@@ -94,26 +96,26 @@ def _quantizer(graph: Graph, constants: Constants, node: Node) -> Union[FakeQuan
         return None
     if first is None or last is None:
         missing = "before" if first is None else "behind"
-        return Rejected(
+        raise Rejected(
             f"{node.op_type} {node.label} and the limits {pattern.low:g} and {pattern.high:g} are half a quantizer: "
             f"there is no product with a constant {missing} them.",
             _HINT,
         )
     who = f"{node.op_type} {node.label} quantizes '{first.data}'"
     if pattern.shift:
-        return Rejected(f"{who} and adds {pattern.shift:g} that nothing subtracts again.", _HINT)
+        raise Rejected(f"{who} and adds {pattern.shift:g} that nothing subtracts again.", _HINT)
     if node.op_type == "Floor":
-        return Rejected(f"{who} rounding half up.", f"INT8 layers round half to even. {_HINT}")
+        raise Rejected(f"{who} rounding half up.", f"INT8 layers round half to even. {_HINT}")
     scale, inverse = last.product()[0], first.product()[1]
     if not _same(scale, inverse):
-        return Rejected(
+        raise Rejected(
             f"{who} with the factor {_first(inverse)} and multiplies by {_first(scale)} behind it, which is not its "
             "inverse.",
             f"Such a pair also multiplies, and one scale cannot express that. {_HINT}",
         )
     shape = channels(scale)
     if shape is None:
-        return Rejected(
+        raise Rejected(
             f"{who} with scales of shape {list(scale.shape)}.",
             "Implicit INT8 has no block scales; use one scale, or one a channel for weights.",
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Optional, Union
+from typing import Optional
 
 import numpy as np
 
@@ -48,12 +48,13 @@ def bit_range(bits: int, signed: bool, narrow: bool = False) -> tuple[int, int]:
     return 0, 2**bits - 1 - narrow
 
 
-def write_pair(graph: Graph, constants: Constants, found: FakeQuantizer) -> Optional[Rejected]:
-    """Replace the producer of `found.result` with the pair. None, or why INT8 cannot hold it (nothing is changed)."""
+def write_pair(graph: Graph, constants: Constants, found: FakeQuantizer) -> None:
+    """Replace the producer of `found.result` with the pair. Raises Rejected if INT8 cannot hold it; nothing is
+    changed then."""
     stored = _storage(found.low, found.high)
     if stored is None:
         who = f"{found.node.op_type} {found.node.label}"
-        return Rejected(
+        raise Rejected(
             f"{who} quantizes '{found.source}' to the values {found.low} to {found.high}.",
             "Implicit INT8 has 8 bits that include 0; quantize to int8.",
         )
@@ -78,20 +79,6 @@ def write_pair(graph: Graph, constants: Constants, found: FakeQuantizer) -> Opti
             before, made = graph.insert_after(clip, before), clipped
     ends = [made, scale, point]
     graph.insert_after(linear(graph, "DequantizeLinear", ends, found.result, found.node.name, found.axis), before)
-    return None
-
-
-Outcome = Union[bool, Rejected]
-"""Of a node: whether it was converted, or why it cannot be."""
-
-
-def or_why(node: Node, convert: Callable[[Node], Outcome]) -> Outcome:
-    """Result of `convert`; inconsistent parameters, which raise many NumPy errors, become a reason."""
-    try:
-        return convert(node)
-    except (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError) as error:
-        what = f"{node.op_type} {node.label} has parameters that do not fit together ({str(error).splitlines()[0]})."
-        return Rejected(what, "Export the model again.")
 
 
 def linear(graph: Graph, op: str, inputs: list[str], output: str, whose: str, axis: Optional[int] = None) -> Node:

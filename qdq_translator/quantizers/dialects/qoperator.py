@@ -16,7 +16,7 @@ import numpy as np
 from qdq_translator.ir.constants import Constants, is_quantize
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.types import FLOAT_TYPES
-from qdq_translator.quantizers.dialects.pairs import Outcome, channels, linear
+from qdq_translator.quantizers.dialects.pairs import channels, linear
 from qdq_translator.quantizers.parameters import Rejected
 
 _Triple = Tuple[int, int, int]
@@ -73,15 +73,13 @@ class Converter:
         self.real: dict[tuple[str, str, str, Optional[int]], str] = {}
         """Tensor, scale, zero point and axis of what is dequantized already -> the float tensor."""
 
-    def convert(self, node: Node) -> Outcome:
+    def convert(self, node: Node) -> bool:
         form = _FORMS.get((node.domain, node.op_type))
         if form is None and not node.is_op(*_INTEGER):
             return False
         what = self._integer(node, _INTEGER[node.op_type]) if form is None else self._refusal(node)
         if what:
-            return Rejected(
-                f"{node.op_type} {node.label} {what}.", "Export in QDQ format (int8), statically quantized."
-            )
+            raise Rejected(f"{node.op_type} {node.label} {what}.", "Export in QDQ format (int8), statically quantized.")
         if form is not None:
             self._convert(node, form)
         return True

@@ -10,7 +10,7 @@ import numpy as np
 from qdq_translator.core.words import counted
 from qdq_translator.ir.constants import Constants
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.quantizers.dialects.pairs import FakeQuantizer, Outcome, bit_range, channels, write_pair
+from qdq_translator.quantizers.dialects.pairs import FakeQuantizer, bit_range, channels, write_pair
 from qdq_translator.quantizers.parameters import Rejected
 
 _HALF_TO_EVEN = ("ROUND", "HALF_EVEN")
@@ -23,18 +23,19 @@ _Read = Callable[[Node, Constants], Union[FakeQuantizer, str]]
 """The quantizer that a node is, or why it is none (words behind the node's name)."""
 
 
-def convert(graph: Graph, constants: Constants, node: Node) -> Outcome:
+def convert(graph: Graph, constants: Constants, node: Node) -> bool:
     """Of QONNX and MCT."""
     read = _READERS.get((node.domain, node.op_type))
     if read is None:
         return False
     found = read(node, constants)
     if isinstance(found, str):
-        return Rejected(f"{node.op_type} {node.label} of domain '{node.domain}' {found}.", _HINT)
-    return write_pair(graph, constants, found) or True
+        raise Rejected(f"{node.op_type} {node.label} of domain '{node.domain}' {found}.", _HINT)
+    write_pair(graph, constants, found)
+    return True
 
 
-def amd(graph: Graph, constants: Constants, node: Node) -> Outcome:
+def amd(graph: Graph, constants: Constants, node: Node) -> bool:
     """Scale, zero point and axis are those of ONNX's operators: only names change. Types that INT8 does not have
     (int16, bfloat16, ...) are refused with the others, by the type of the zero point."""
     if node.domain not in _AMD:
