@@ -204,10 +204,12 @@ class Comparing(Work):
         """(stage, output) -> samples whose largest score is that of their label."""
         labels = self.samples.classes_of(run)
         right: dict[tuple[str, str], int] = {}
-        for stage, outputs in values.items() if labels is not None else ():
+        if labels is None:
+            return right
+        for stage, outputs in values.items():
             for name in self.names or ():
                 scores = class_scores(outputs[name])
-                if scores is not None and labels is not None and len(scores) == len(labels):
+                if scores is not None and len(scores) == len(labels):
                     right[stage, name] = int(np.count_nonzero(scores.argmax(axis=1) == labels))
         return right
 

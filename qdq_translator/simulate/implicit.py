@@ -256,12 +256,11 @@ class _Builder:
                 if (node.name, index) not in self.placement.weights:
                     continue
                 weight = as_weight(graph.initializers[name])
-                rank = 0 if weight is None else len(weight.dims)
-                channels = output_channels(node, index, rank)
-                if weight is None or channels is None or weight.dtype not in (np.float32, np.float16):
-                    continue  # nothing that TensorRT would quantize: no axis of output channels, or integers
+                if weight is None or weight.dtype not in (np.float32, np.float16):  # bfloat16, or integers already
+                    continue
+                rank = len(weight.dims)
                 one = has_one_scale(node, index, rank, self.types.rank(node.inputs[1 - index]))
-                key = (name, None if one else channels)
+                key = (name, None if one else output_channels(node, index, rank))
                 if key not in done:
                     done[key] = graph.unique_name(f"{name}_int8")
                     rounded = functools.partial(rounded_weight, channels=key[1], rounding=self.options.rounding)
