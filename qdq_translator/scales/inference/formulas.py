@@ -175,7 +175,10 @@ def _readers_and_maker(tensor: str, graph: Graph) -> dict[str, Node]:
 def _read_by_mean_of_channels(node: Node, graph: Graph) -> str:
     """What a LayerNormalization over channels reads, if the node is the Conv of its mean that rule D29 made (in FP16);
     else ''. Before the Conv, D29 may scale all channels by one factor."""
-    values = graph.array(node.input(1)) if node.is_op("Conv") else None
+    stored = graph.initializers.get(node.input(1))
+    if not node.is_op("Conv") or (stored is not None and stored.dims[0] != 1):  # no other weight has to be decoded
+        return ""
+    values = graph.array(node.input(1))
     if values is None or len(values) != 1 or np.any(values != values.dtype.type(1 / values.size)):
         return ""
     copied = graph.only_consumer(node.outputs[0])
@@ -183,9 +186,10 @@ def _read_by_mean_of_channels(node: Node, graph: Graph) -> str:
     if centred is None or not centred.is_op("Sub") or centred.inputs[0] != node.inputs[0]:
         return ""
     scaled = graph.producer.get(node.inputs[0])
-    factors = graph.array(scaled.input(1)) if scaled is not None and scaled.is_op("BatchNormalization") else None
-    one = scaled is not None and factors is not None and np.all(factors == factors[0])
-    return scaled.inputs[0] if scaled is not None and one else node.inputs[0]
+    if scaled is None or not scaled.is_op("BatchNormalization"):
+        return node.inputs[0]
+    factors = graph.array(scaled.input(1))
+    return scaled.inputs[0] if factors is not None and np.all(factors == factors[0]) else node.inputs[0]
 
 
 # ---------------- S7: Concat
