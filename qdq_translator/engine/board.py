@@ -12,13 +12,14 @@ import io
 import json
 import math
 from pathlib import Path
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from qdq_translator.core.disk import read_text
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.report_rows import Dla, Report
 from qdq_translator.engine.layer_info import EngineLayer, fused_names
 from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.io import load_model
@@ -112,7 +113,6 @@ def fit_board(files: TranslationFiles, profile: str, power_mode: Optional[str], 
 
     Raises UserError if the profile names layers that the translation lacks, or if none of it runs on a DLA.
     """
-    times = read_profile(profile)
     report = files.report_rows()
     if report.dla is None:
         raise UserError(
@@ -123,16 +123,7 @@ def fit_board(files: TranslationFiles, profile: str, power_mode: Optional[str], 
     clock = choose_clock(
         power_mode or options.get("power_mode"), dla_clock or options.get("dla_clock"), options.get("platform") or ""
     )
-    graph = Graph.from_model(load_model(files.model)[0])
-    places = {node.name: index for index, node in enumerate(graph.nodes)}
-    if list(places) != [row.name for row in report.plan]:
-        raise UserError(
-            f"{files.model.name} and {files.report.name} are not of one translation.", "Translate the model again."
-        )
-    verdicts = report.dla.layers
-    types = TensorTypes(graph, Remembered.of_options(options).shapes)
-    layers = fused_layers(graph, types, [row.verdict for row in verdicts])
-    chosen = _match(times, places, [row.subgraph for row in verdicts], layers, profile, files.name)
+    chosen = _chosen(files, report, report.dla, profile)
     if not chosen:
         raise UserError(
             f"No layer of {profile} runs on the DLA with known shapes.", "Translate with --shapes for dynamic inputs."
@@ -155,34 +146,59 @@ def _rms(predicted: Sequence[float], measured: Sequence[float], weights: Sequenc
     return math.sqrt(sum(w * math.log(p / m) ** 2 for p, m, w in zip(predicted, measured, weights)))
 
 
-def _match(
-    times: dict[str, float],
-    places: dict[str, int],
-    subgraphs: list[int],
-    layers: list[FusedLayer],
-    profile: str,
-    translation: str,
-) -> list[tuple[list[tuple[Work, bool]], float]]:
-    """(work and whether it is FP16, milliseconds) of every row that runs on the DLA."""
-    head = {layer.nodes[0]: layer for layer in layers}
-    chosen = []
-    for name, time in times.items():
+def _chosen(files: TranslationFiles, report: Report, dla: Dla, profile: str) -> list[_Measured]:
+    """The rows of the profile that run on the DLA."""
+    times = read_profile(profile)
+    graph = Graph.from_model(load_model(files.model)[0])
+    places = {node.name: index for index, node in enumerate(graph.nodes)}
+    if list(places) != [row.name for row in report.plan]:
+        raise UserError(
+            f"{files.model.name} and {files.report.name} are not of one translation.", "Translate the model again."
+        )
+    types = TensorTypes(graph, Remembered.of_options(report.options).shapes)
+    layers = fused_layers(graph, types, [row.verdict for row in dla.layers])
+    runs = _Runs(profile, files.name, places, [row.subgraph for row in dla.layers], {x.nodes[0]: x for x in layers})
+    return [found for found in map(runs.measured, times.items()) if found[0]]
+
+
+_Measured = Tuple[List[Tuple[Work, bool]], float]
+"""Works, and whether each is FP16; milliseconds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Runs:
+    """places: node -> index. subgraphs: of each node, -1 for none. heads: first node -> what runs as one layer."""
+
+    profile: str
+    translation: str
+    places: dict[str, int]
+    subgraphs: list[int]
+    heads: dict[int, FusedLayer]
+
+    def measured(self, row: tuple[str, float]) -> _Measured:
+        """row: of the profile. No works if it does not run on the DLA. Raises UserError for a row of another
+        network."""
+        found = (self.heads[node] for node in dict.fromkeys(self._nodes(row[0])) if node in self.heads)
+        return [(work, layer.verdict == DLA_FP16) for layer in found for work in layer.works or ()], row[1]
+
+    def _nodes(self, name: str) -> list[int]:
         region = EngineLayer(name, "", (), ()).region
-        ends = region.split("...") if region else fused_names(name, places)
-        nodes = [places[n] for n in ends if n in places]
-        if not nodes and any(word in name.lower() for word in _INSERTED):
-            continue
-        if not nodes or (region and len(nodes) < len(ends)):
-            differs = next((n for n in ends if region and n not in places), name)
-            raise UserError(f"{profile} names the layer '{differs}', which {translation} does not have.", _REMEDY)
-        number = subgraphs[nodes[0]]
-        if region and number >= 0:
-            nodes = [index for index, other in enumerate(subgraphs) if other == number]
-        found = (head[node] for node in dict.fromkeys(nodes) if node in head)
-        works = [(work, layer.verdict == DLA_FP16) for layer in found for work in layer.works or ()]
-        if works:
-            chosen.append((works, time))
-    return chosen
+        ends = region.split("...") if region else fused_names(name, self.places)
+        known = [end for end in ends if end in self.places]
+        if not known and any(word in name.lower() for word in _INSERTED):
+            return []
+        if not known or (region and len(known) < len(ends)):
+            differs = next(end for end in ends if end not in known) if region else name
+            raise UserError(
+                f"{self.profile} names the layer '{differs}', which {self.translation} does not have.", _REMEDY
+            )
+        nodes = [self.places[end] for end in known]
+        return self._beside(nodes) if region else nodes
+
+    def _beside(self, nodes: list[int]) -> list[int]:
+        """All nodes of the first one's subgraph of the DLA, or the given ones if it is in none."""
+        number = self.subgraphs[nodes[0]]
+        return nodes if number < 0 else [place for place, other in enumerate(self.subgraphs) if other == number]
 
 
 # ---------------- least squares in the logarithm of time

@@ -13,7 +13,7 @@ import logging
 import sys
 import time
 from pathlib import Path
-from typing import Any, Iterator, Mapping, Optional
+from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from qdq_translator.core.disk import write_file
 from qdq_translator.core.errors import UsageError, UserError
@@ -21,10 +21,15 @@ from qdq_translator.core.formats.calibration_cache import CalibrationCache, is_u
 from qdq_translator.core.words import by_x, listed
 from qdq_translator.engine.versions import MIB, Api
 from qdq_translator.output.emit.trtexec.checks import complete_shapes
-from qdq_translator.output.emit.trtexec.request import BuildRequest, Network, direct_format, parse_formats, per_tensor
-
-_DLA_FORMATS = {"dla_linear": ("fp16", "int8"), "dla_hwc4": ("fp16", "int8"), "chw16": ("fp16",), "chw32": ("int8",)}
-"""What the DLA reads and writes without help of the GPU (fact 2.9); dla_hwc4 is for inputs only."""
+from qdq_translator.output.emit.trtexec.request import (
+    DLA_FORMATS,
+    DLA_INPUT_FORMATS,
+    BuildRequest,
+    Network,
+    direct_format,
+    parse_formats,
+    per_tensor,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,20 +52,14 @@ class BuildJob:
     def explicit(self) -> bool:
         return self.request.mode in ("explicit", "typed")
 
-    def scale(self, name: str) -> float:
-        """The scale of a tensor in the cache, 0 if it has none."""
-        return self.cache.scales.get(name, 0.0) if self.cache else 0.0
-
     def check(self) -> None:
         """Raises UsageError for incompatible settings."""
         request = self.request
         if request.mode == "explicit" and request.on_dla:
             raise UsageError(
                 "The DLA of TensorRT 8 to 10 cannot run Q/DQ models (fact 4.9: implicit INT8 only).",
-                (
-                    "Build the translation for it, without --explicit; for TensorRT 11 build the output of "
-                    "'qdq-translator explicit'."
-                ),
+                "Build the translation for it, without --explicit; for TensorRT 11 build the output of "
+                "'qdq-translator explicit'.",
             )
         if request.on_dla and request.mode == "fp32":
             raise UsageError("The DLA computes in INT8 and FP16 only.", "Use --precision fp16.")
@@ -127,10 +126,8 @@ class _Build:
         except (TypeError, RuntimeError) as error:  # pybind11's words for a null factory
             raise self._failed(
                 "could not start",
-                (
-                    "It needs an NVIDIA GPU and its driver on this machine; on a Jetson check 'groups' for "
-                    "video and render."
-                ),
+                "It needs an NVIDIA GPU and its driver on this machine; on a Jetson check 'groups' for "
+                "video and render.",
                 str(error),
             ) from error
         if self.request.on_dla:
@@ -148,9 +145,8 @@ class _Build:
             self._set_layer_precisions()
         self._configure_builder()
         if self.request.on_dla:
-            self.made.gpu_layers = [
-                layer.name for layer in self._network_layers() if not self.config.can_run_on_DLA(layer)
-            ]
+            layers = self._network_layers()
+            self.made.gpu_layers = [layer.name for layer in layers if not self.config.can_run_on_DLA(layer)]
         with self._progress(progress):
             memory = self.builder.build_serialized_network(self.network, self.config)
         if memory is None:
@@ -262,37 +258,39 @@ class _Build:
         direct = self.request.on_dla and not self.request.allow_gpu_fallback
         for end, tensors in self._ends().items():
             option = f"--{end}_io_formats"
-            text = str(getattr(self.request, f"{end}_io_formats"))
-            if self.strongly_typed:
-                entries = (text or "dla_linear" * direct).split(",") if text or direct else []
-            else:
-                entries = parse_formats(text, option, self.api.version, self.notes)
-            if not entries and direct:
-                scaled = {t.name for t in tensors if self.job.implicit and is_usable(self.job.scale(t.name))}
-                entries = [direct_format(tensor.name in scaled, end) for tensor in tensors]
+            text = str(getattr(self.request, option[2:])) or ("dla_linear" if direct and self.strongly_typed else "")
+            if self.strongly_typed:  # the graph has the types
+                for tensor, entry in self._each(text.split(",") if text else [], tensors, option):
+                    tensor.allowed_formats = self.api.format_mask(entry.split("+"))
+                continue
+            entries = parse_formats(text, option, self.api.version, self.notes)
+            if direct and not entries:
+                entries = [direct_format(is_usable(self._int8_scale(t.name)), end) for t in tensors]
                 each_one = ", ".join(f"{t.name} {e}" for t, e in zip(tensors, entries))
                 self.notes.append(
                     f"Without GPU fallback the DLA reads and writes itself; chosen: {each_one} ({option})."
                 )
-            each = per_tensor(entries, {t.name: tuple(t.shape) for t in tensors}, option)
-            for tensor in tensors if each else ():
-                if self.strongly_typed:
-                    tensor.allowed_formats = self.api.format_mask(each[tensor.name].split("+"))
-                else:
-                    self._set_format(tensor, each[tensor.name], end, option, direct)
+            for tensor, entry in self._each(entries, tensors, option):
+                self._set_format(tensor, entry, end, option, direct)
+
+    def _each(self, entries: Sequence[str], tensors: Sequence[Any], option: str) -> Iterator[tuple[Any, str]]:
+        """Tensors with their entries; none without entries."""
+        each = per_tensor(entries, {t.name: tuple(t.shape) for t in tensors}, option)
+        return ((tensor, each[tensor.name]) for tensor in tensors if each)
+
+    def _int8_scale(self, name: str) -> float:
+        """The scale of a tensor in an implicit build, 0 if it has none."""
+        return self.job.cache.scales.get(name, 0.0) if self.job.implicit and self.job.cache else 0.0
 
     def _set_format(self, tensor: Any, entry: str, end: str, option: str, direct: bool) -> None:
         kind, _, formats = entry.partition(":")
-        keys = formats.split("+")
-        if direct:
-            for key in keys:
-                if kind not in _DLA_FORMATS.get(key, ()) or (end == "output" and key == "dla_hwc4"):
-                    known = [f"{t}:{k}" for k, ts in _DLA_FORMATS.items() for t in ts]
-                    raise UsageError(
-                        f"{option}: the DLA alone has no {kind}:{key} for an {end}.",
-                        f"Choose from {', '.join(k for k in known if end == 'input' or 'hwc4' not in k)}.",
-                    )
-        if kind == "int8" and self.job.implicit and not is_usable(self.job.scale(tensor.name)):
+        keys, known = formats.split("+"), DLA_INPUT_FORMATS if end == "input" else DLA_FORMATS
+        for key in keys if direct else ():
+            if f"{kind}:{key}" not in known:
+                raise UsageError(
+                    f"{option}: the DLA alone has no {kind}:{key} for an {end}.", f"Choose from {', '.join(known)}."
+                )
+        if kind == "int8" and self.job.implicit and not is_usable(self._int8_scale(tensor.name)):
             raise UserError(
                 f"The INT8 network {end} '{tensor.name}' has no scale in the calibration cache.",
                 "Quantize it in the model, or choose fp16 for it.",
@@ -331,18 +329,16 @@ class _Build:
         dropped = len(cache.scales) - len(usable)
         if dropped or cache.unreadable:
             self.notes.append(
-                f"{dropped + len(cache.unreadable)} lines of the calibration cache have no usable scale "
-                "and are ignored."
+                f"{dropped + len(cache.unreadable)} lines of the calibration cache have no usable scale and are "
+                "ignored."
             )
         served = CalibrationCache(number, usable)
         if cache.header != served.header:
             self.notes.append(
-                f"The cache header {cache.header or '(none)'} is served as {served.header}, the number "
-                "of this TensorRT; "
-                "the file stays as it is."
+                f"The cache header {cache.header or '(none)'} is served as {served.header}, the number of this "
+                "TensorRT; the file stays as it is."
             )
-        text = served.to_text().encode("utf-8", "surrogateescape")
-        self.calibrator = make_calibrator(self.api, text)
+        self.calibrator = make_calibrator(self.api, served.to_text().encode("utf-8", "surrogateescape"))
         self.config.int8_calibrator = self.calibrator
         if profile is not None:
             self.config.set_calibration_profile(profile)  # calibration asks for one (fact 2.10)
@@ -421,8 +417,7 @@ class _Build:
         if loaded is None:
             raise self._failed("cannot load the engine that it has just built", "Check the memory of this machine.")
         inspector = loaded.create_engine_inspector()
-        text: str = inspector.get_engine_information(self.trt.LayerInformationFormat.JSON)
-        return text
+        return str(inspector.get_engine_information(self.trt.LayerInformationFormat.JSON))
 
     def _how_to_fix(self) -> str:
         text = " ".join(message for letter, message in self.logger.messages if letter in "EW")
@@ -431,9 +426,8 @@ class _Build:
                 "TensorRT did not take the calibration cache and wanted data; translate for this version (--platform)."
             )
         if "not supported on DLA" in text or "GPU fallback" in text:
-            names = self.made.gpu_layers
-            quoted = [f"'{name}'" for name in names]
-            refused = f" The DLA does not take {listed(quoted, 5)}." if names else ""
+            names = [f"'{name}'" for name in self.made.gpu_layers]
+            refused = f" The DLA does not take {listed(names, 5)}." if names else ""
             return f"Add --allow_gpu_fallback, or translate with --dla_rewrites.{refused}"
         if "memory" in text.lower():
             return "Give it more memory: --mem_pools workspace:MIB, and close other programs on the GPU."

@@ -129,6 +129,10 @@ class _Graph:
             for tensor in layer.inputs:
                 self.readers.setdefault(tensor, index)
 
+    def positions(self, names: Iterable[str]) -> set[int]:
+        """Those of the nodes among `names`."""
+        return {self.position[name] for name in names if name in self.position}
+
     def locate(self, name: str) -> Optional[int]:
         """A node's position; for the name of a weight or tensor, that of its first reader."""
         return self.position.get(name, self.readers.get(name))
@@ -170,25 +174,29 @@ def check_engine(
     devices = _devices(layers, log)
     regions = _expand_regions(graph, layers, found, devices)
     on_dla = any(region.device == "DLA" for region in regions) or bool(log.dla)
-    causes: dict[str, str] = {}
-    for layer, cause in log.fallbacks:
-        causes[layer] = f"{causes[layer]} {cause}" if layer in causes else cause
     high_edges = {node for region in regions if region.device == "DLA" for node in _high_edges(graph, region)}
     scales = log.missing_scales
     verdicts = [_verdict(row, found.get(at), devices, at in high_edges, scales) for at, row in enumerate(plan)]
-    on_gpu = (v.name for v in verdicts if v.device == "GPU" and v.verdict not in (DISSOLVED, MISSING))
-    fallen = dict.fromkeys((*(on_gpu if on_dla else ()), *causes))
     return EngineCheck(
         layers=layers,
         log=given,
         verdicts=verdicts,
         regions=regions,
-        gpu_fallbacks=[engine_rows.Fallback(name, causes.get(name, "")) for name in fallen],
+        gpu_fallbacks=_fallbacks(verdicts if on_dla else (), log),
         missing_scales=list(scales),
         cache_rejected=log.cache_rejected,
         unmatched_precisions=[n for n in layer_precisions if log.set_precisions and n not in log.set_precisions],
         **extras,
     )
+
+
+def _fallbacks(verdicts: Iterable[LayerVerdict], log: BuildLog) -> list[engine_rows.Fallback]:
+    """verdicts: those of an engine on the DLA."""
+    causes: dict[str, str] = {}
+    for layer, cause in log.fallbacks:
+        causes[layer] = f"{causes[layer]} {cause}" if layer in causes else cause
+    on_gpu = (v.name for v in verdicts if v.device == "GPU" and v.verdict not in (DISSOLVED, MISSING))
+    return [engine_rows.Fallback(name, causes.get(name, "")) for name in dict.fromkeys((*on_gpu, *causes))]
 
 
 def _attribute(
@@ -203,18 +211,28 @@ def _attribute(
         names = list(layer.metadata)
         if not names and not layer.name.startswith(_INSERTED):
             names = fused_names(layer.name, graph.position)
-        nodes = {n for n in (graph.position.get(_own_name(name, graph.position)) for name in names) if n is not None}
-        change, kind, moved = _change(layer), "", layer.layer_type.lower()
-        if layer.origin == "QDQ" or (names and all(map(_QDQ_NAME.search, names))):
-            kind = "unfused_qdq"
-        elif moved == "scale" or moved in ("reformat", "copy") or layer.origin in ("REFORMAT", "CAST"):
-            kind = "quantizers" if moved == "scale" or ("int8" in change and "->" in change) else "reformats"
+        nodes = graph.positions(_own_name(name, graph.position) for name in names)
+        kind = _extra_kind(layer, names)
         if kind and not nodes:
-            extras[kind].append(ExtraLayer(layer.name, layer.layer_type, change))
+            extras[kind].append(ExtraLayer(layer.name, layer.layer_type, _change(layer)))
         for node in nodes:
             if node not in found or _rank(layer) > _rank(found[node]):
                 found[node] = layer
     return found, extras
+
+
+def _extra_kind(layer: EngineLayer, names: Sequence[str]) -> str:
+    """The list of `_LISTS` for a layer that may be none of the model, '' for another."""
+    if layer.origin == "QDQ" or (names and all(map(_QDQ_NAME.search, names))):
+        return "unfused_qdq"
+    moved, change = layer.layer_type.lower(), _change(layer)
+    if moved == "scale" or (_moves(layer) and "int8" in change and "->" in change):
+        return "quantizers"
+    return "reformats" if _moves(layer) else ""
+
+
+def _moves(layer: EngineLayer) -> bool:
+    return layer.layer_type.lower() in ("reformat", "copy") or layer.origin in ("REFORMAT", "CAST")
 
 
 def _own_name(name: str, known: Mapping[str, int]) -> str:
@@ -255,40 +273,35 @@ def _expand_regions(
     and computed by no other layer."""
     layers = [layer for layer in every if layer.region]
     inside: dict[str, set[int]] = {}
-    spans: dict[str, tuple[int, int]] = {}
+    spans: dict[str, range] = {}
     for layer in layers:
-        inside[layer.name] = {p for p in (graph.position.get(n) for n in layer.metadata) if p is not None}
-        if layer.metadata:
-            continue
-        first, last = graph.ends(layer.region)
-        if first is None and last is None:
-            continue
-        low, high = (0 if first is None else first), (len(graph.plan) - 1 if last is None else last)
-        spans[layer.name] = (min(low, high), max(low, high))
-        if first is not None and last is not None:
-            inside[layer.name] = {p for p in graph.between(first, last) if p not in found}
-        else:
-            inside[layer.name] = {p for p in (first, last) if p is not None}
+        inside[layer.name], spans[layer.name] = _certain(graph, layer, found)
     taken = set(found).union(*inside.values())
-    for name, (low, high) in spans.items():
-        rest = {p for p in range(low, high + 1) if p not in taken}
-        inside[name] |= rest
-        taken |= rest
-    regions = []
+    for name, span in spans.items():
+        inside[name].update(set(span).difference(taken))
+        taken |= inside[name]
     for layer in layers:
         for position in inside[layer.name]:
             if position not in found or _rank(found[position]) == 0:
                 found[position] = layer
-        regions.append(
-            Region(
-                layer.name,
-                devices.get(layer.name, ""),
-                tuple(graph.plan[p].name for p in sorted(inside[layer.name])),
-                tuple(t.precision for t in layer.inputs),
-                tuple(t.precision for t in layer.outputs),
-            )
-        )
-    return regions
+    return [_region(graph, layer, devices, inside[layer.name]) for layer in layers]
+
+
+def _certain(graph: _Graph, layer: EngineLayer, found: Container[int]) -> tuple[set[int], range]:
+    """The nodes that are surely inside a region, and the span in which there may be more."""
+    first, last = (None, None) if layer.metadata else graph.ends(layer.region)
+    if first is not None and last is not None:
+        between = graph.between(first, last)
+        return {place for place in between if place not in found}, range(min(first, last), max(first, last) + 1)
+    if first is not None:  # the plan lacks the other end: as far as the graph goes
+        return {first}, range(first, len(graph.plan))
+    return ({last}, range(last + 1)) if last is not None else (graph.positions(layer.metadata), range(0))
+
+
+def _region(graph: _Graph, layer: EngineLayer, devices: Mapping[str, str], inside: Iterable[int]) -> Region:
+    nodes = tuple(graph.plan[place].name for place in sorted(inside))
+    inputs, outputs = (tuple(t.precision for t in ends) for ends in (layer.inputs, layer.outputs))
+    return Region(layer.name, devices.get(layer.name, ""), nodes, inputs, outputs)
 
 
 def _verdict(
@@ -298,13 +311,9 @@ def _verdict(
     high_edge: bool,
     missing_scales: Container[str],
 ) -> LayerVerdict:
-    actual, verdict, why = "", FREE, ""
-    planned_free = layer.precision not in FLOATING
+    actual, why = "", ""
     if engine is None or engine.layer_type.lower() == "noop":
-        if layer.op in DATA_MOVEMENT:
-            verdict, why = DISSOLVED, "merged into its neighbours"
-        elif not planned_free:
-            verdict, why = MISSING, "no layer of the engine carries its name"
+        verdict, why = _absent(layer)
     elif engine.region:
         verdict, why = UNSEEN, "inside a region, whose layers TensorRT does not report"
         if layer.precision == "int8" and high_edge:
@@ -312,26 +321,33 @@ def _verdict(
             actual = next((t.precision for t in engine.inputs if t.precision), "")
     else:
         actual = engine.precision
-        if not actual and not planned_free:
-            verdict, why = UNSEEN, "TensorRT does not tell its precision"
-        elif layer.precision == "int8":
-            verdict = OBEYED if actual == "int8" else DISOBEYED
-        elif not planned_free:
-            # reading INT8 is no offence (a cast at its door), nor is being fused into an INT8 convolution
-            against = layer.listed and engine.weights == "int8" and layer.op in WEIGHTED
-            verdict = DISOBEYED if against else OBEYED
-    return LayerVerdict(
-        layer.name,
-        layer.op,
-        layer.precision,
-        actual,
-        verdict,
-        engine.name if engine else "",
-        devices.get(engine.name, "") if engine else "",
-        why or (_explain(layer, engine, missing_scales) if verdict == DISOBEYED and engine else ""),
-        layer.macs or 0,
-        layer.by_design,
-    )
+        verdict, why = _seen(layer, engine)
+        if verdict == DISOBEYED:
+            why = _explain(layer, engine, missing_scales)
+    name = engine.name if engine else ""
+    device = devices.get(name, "")
+    about = (layer.name, layer.op, layer.precision, actual, verdict, name, device, why)
+    return LayerVerdict(*about, layer.macs or 0, layer.by_design)
+
+
+def _absent(layer: LayerPlan) -> tuple[str, str]:
+    """Verdict and reason for a layer that no layer of the engine computes."""
+    if layer.op in DATA_MOVEMENT:
+        return DISSOLVED, "merged into its neighbours"
+    return (MISSING, "no layer of the engine carries its name") if layer.precision in FLOATING else (FREE, "")
+
+
+def _seen(layer: LayerPlan, engine: EngineLayer) -> tuple[str, str]:
+    """The same for one with a layer of its own."""
+    if layer.precision not in FLOATING:
+        return FREE, ""
+    if not engine.precision:
+        return UNSEEN, "TensorRT does not tell its precision"
+    if layer.precision == "int8":
+        return OBEYED if engine.precision == "int8" else DISOBEYED, ""
+    # reading INT8 is no offence (a cast at its door), nor is being fused into an INT8 convolution
+    against = layer.listed and engine.weights == "int8" and layer.op in WEIGHTED
+    return DISOBEYED if against else OBEYED, ""
 
 
 def _explain(layer: LayerPlan, engine: EngineLayer, missing_scales: Container[str]) -> str:

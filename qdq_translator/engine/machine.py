@@ -122,35 +122,27 @@ def _trtexec(root: Path, path: str) -> Iterator[Finding]:
 
 
 def _dla(root: Path, board: str) -> Iterator[Finding]:
-    nodes = sorted(p.name for p in (root / "dev").glob("*nvdla*")) if (root / "dev").is_dir() else []
-    cores = {match[1] for match in (re.search(r"nvdla(\d)", name) for name in nodes) if match}
-    compiler = next((p for folder in _folders(root) for p in folder.glob("libnvdla_compiler.so*")), None)
+    nodes = sorted(p.name for p in (root / "dev").glob("*nvdla*"))
+    cores = {match[1] for match in map(re.compile(r"nvdla(\d)").search, nodes) if match}
     if cores:
         yield Finding("DLA", OK, f"{len(cores)} cores ({', '.join(nodes)})")
+        yield _dla_software(root)
     elif board and _NO_DLA.search(board):
         yield Finding("DLA", NOTE, f"{board} has none", "Use --target gpu.")
     elif board or _l4t(root):
-        yield Finding(
-            "DLA",
-            PROBLEM,
-            "no device nodes /dev/*nvdla*",
-            "In a container, start it with --runtime nvidia and --privileged or --device.",
-        )
-    if not cores:
-        return
+        remedy = "In a container, start it with --runtime nvidia and --privileged or --device."
+        yield Finding("DLA", PROBLEM, "no device nodes /dev/*nvdla*", remedy)
+
+
+def _dla_software(root: Path) -> Finding:
+    compiler = next((p for folder in _folders(root) for p in folder.glob("libnvdla_compiler.so*")), None)
     if compiler is None:
-        yield Finding(
-            "DLA software",
-            PROBLEM,
-            "libnvdla_compiler.so was not found",
-            "sudo apt install nvidia-l4t-dla-compiler, or mount it from the host.",
-        )
-    elif compiler.stat().st_size == 0:
-        yield Finding(
-            "DLA software", PROBLEM, f"{compiler} is empty", "The container was not started with --runtime nvidia."
-        )
-    else:
-        yield Finding("DLA software", OK, str(compiler))
+        remedy = "sudo apt install nvidia-l4t-dla-compiler, or mount it from the host."
+        return Finding("DLA software", PROBLEM, "libnvdla_compiler.so was not found", remedy)
+    if compiler.stat().st_size == 0:
+        remedy = "The container was not started with --runtime nvidia."
+        return Finding("DLA software", PROBLEM, f"{compiler} is empty", remedy)
+    return Finding("DLA software", OK, str(compiler))
 
 
 def _python(packages: dict[str, str]) -> Iterator[Finding]:

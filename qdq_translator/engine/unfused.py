@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Iterable, Mapping, Optional
+from typing import Iterable, Mapping, Optional, Tuple
 
 from qdq_translator.core.formats import report_rows
 from qdq_translator.core.formats.calibration_cache import scale_to_hex
@@ -102,16 +102,10 @@ def plan_of(graph: Graph) -> list[LayerPlan]:
             continue
         read = float_activations(node.reads(), graph, types)
         made = float_activations(node.outputs, graph, types)
-        computed = [name for name in read if not _weight(graph, name)]
-        quantized = [name for name in computed if _dequantizer(graph, name)]
-        follows = (*CLAMPS, "Add", *MOVES)
-        fits = [name for name in computed if name in quantized or (node.op_type in follows and name in int8)]
-        precision: Precision = (
-            NO_PRECISION if not (read and made) else INT8 if computed and len(fits) == len(computed) else FP16
-        )
+        computed, quantized, bare = _sorted(graph, node, read, int8)
+        precision: Precision = (INT8 if computed and not bare else FP16) if read and made else NO_PRECISION
         if precision == INT8:
             int8.update(made)
-        bare = [name for name in computed if name not in fits] if precision == FP16 else []
         row = LayerPlan(
             node.name,
             node.op_type,
@@ -119,13 +113,22 @@ def plan_of(graph: Graph) -> list[LayerPlan]:
             reason=_reason(precision, bare, quantized),
             inputs=tuple(_source(graph, name) for name in node.inputs),
             outputs=tuple(node.outputs),
-            missing=tuple(bare),
+            missing=tuple(bare) if precision == FP16 else (),
             by_design=not quantized and precision == FP16,
             macs=layer_macs(node, types),
             weights=sum(_size(graph, name) for name in node.inputs),
         )
         rows.append(row)
     return rows
+
+
+def _sorted(graph: Graph, node: Node, read: Iterable[str], int8: set[str]) -> tuple[list[str], list[str], list[str]]:
+    """Of the tensors that a node reads: operands without weights, those from a DQ, and those from neither a DQ nor,
+    for a node that follows its operands, an INT8 layer. int8: outputs of such layers."""
+    computed = [name for name in read if not _weight(graph, name)]
+    quantized = [name for name in computed if _dequantizer(graph, name)]
+    known = {*quantized, *(int8 if node.is_op(*CLAMPS, "Add", *MOVES) else ())}
+    return computed, quantized, [name for name in computed if name not in known]
 
 
 def _reason(precision: Precision, bare: list[str], quantized: list[str]) -> str:
@@ -144,60 +147,107 @@ def explain_unfused(graph: Graph, check: EngineCheck, times: Mapping[str, float]
         node = next((nodes[part] for part in layer.name.split(" + ") if part in nodes), None)
         about: tuple[str, str, str, str, tuple[str, ...]] = ("", "", "", "", ())
         if node is not None:
-            quantizer, dequantizer = _pair(graph, node)
-            readers = graph.consumers(dequantizer.outputs[0]) if dequantizer is not None else []
-            names, tensor = tuple(reader.name for reader in readers), (quantizer or node).inputs[0]
-            about = (node.name, *_pattern(graph, quantizer, dequantizer, readers), tensor, names)
+            pair = _Pair.of(graph, node)
+            what, cure = next(filter(None, (pattern(pair) for pattern in _PATTERNS)), ("", ""))
+            names = tuple(reader.name for reader in pair.readers)
+            about = (node.name, what, cure, pair.source or node.inputs[0], names)
         found.append(Unfused(layer.name, *about, times.get(layer.name)))
     return found
 
 
-def _pattern(
-    graph: Graph, quantizer: Optional[Node], dequantizer: Optional[Node], behind: list[Node]
-) -> tuple[str, str]:
-    """What is around a pair, and where it belongs; '' if nothing explains it. behind: the readers of the pair."""
-    before = graph.producer.get(quantizer.inputs[0]) if quantizer is not None else None
-    moved = next((reader for reader in behind if reader.is_op(*MOVES)), None)
-    if moved is not None:
-        return f"a DQ in front of {moved.op_type} '{moved.name}'", f"Put the pair behind '{moved.name}'."
-    fused = next((r for r in behind if r.is_op(*CLAMPS)), None)
-    if before is not None and before.is_op(*WEIGHTED, "Add") and fused is not None and len(behind) == 1:
-        return (
-            f"a pair between {before.op_type} '{before.name}' and {fused.op_type} '{fused.name}'",
-            f"Put the pair behind '{fused.name}'.",
-        )
-    if before is not None and is_dequantize(before):
-        return f"two pairs in a row, behind '{before.name}'", "Leave one of them out, unless both ranges are meant."
-    for reader in behind:
-        bare = [name for name in _operands(reader) if not _dequantizer(graph, name) and not _is_product(graph, name)]
-        if reader.is_op(*WEIGHTED, "Add", "Mul", "Concat") and bare:
-            return (
-                f"{reader.op_type} '{reader.name}' reads '{bare[0]}' without a pair",
-                f"Put a pair on '{bare[0]}', or leave this one out.",
-            )
-    if quantizer is not None and quantizer.inputs[0] in graph.inputs:
-        return (
-            f"the pair of the graph input '{quantizer.inputs[0]}'",
-            "Give the graph INT8 inputs: explicit --io_types int8.",
-        )
-    if dequantizer is not None and dequantizer.outputs[0] in graph.outputs:
-        return f"the pair of the graph output '{dequantizer.outputs[0]}'", "Leave it out, or make the output INT8."
-    beside = graph.consumers(quantizer.inputs[0]) if quantizer is not None else []
-    for reader in beside:
-        if quantizer is not None and not is_quantize(reader):
-            where = f"{reader.op_type} '{reader.name}' reads '{quantizer.inputs[0]}' without a pair"
-            return where, f"Let '{reader.name}' read a pair too."
-    bare = [name for name in _operands(before) if not _fits(graph, name)] if before is not None else []
-    if before is not None and bare:
-        return f"behind {before.op_type} '{before.name}', which reads no pair", f"Put a pair on '{bare[0]}'."
-    return "", ""
+@dataclasses.dataclass(frozen=True)
+class _Pair:
+    """A Q and its DQ. source: what is quantized; made: what the pair gives ('' without that half). before: what makes
+    the source; readers: what reads the result; beside: what else reads the source."""
+
+    graph: Graph
+    source: str
+    made: str
+
+    @classmethod
+    def of(cls, graph: Graph, node: Node) -> _Pair:
+        quantizer: Optional[Node] = node
+        dequantizer: Optional[Node] = node
+        if is_quantize(node):
+            dequantizer = next((r for r in graph.consumers(node.outputs[0]) if is_dequantize(r)), None)
+        else:
+            maker = graph.producer.get(node.inputs[0])
+            quantizer = maker if maker is not None and is_quantize(maker) else None
+        return cls(graph, quantizer.inputs[0] if quantizer else "", dequantizer.outputs[0] if dequantizer else "")
+
+    @property
+    def before(self) -> Optional[Node]:
+        return self.graph.producer.get(self.source) if self.source else None
+
+    @property
+    def readers(self) -> list[Node]:
+        return self.graph.consumers(self.made) if self.made else []
+
+    @property
+    def beside(self) -> list[Node]:
+        return [r for r in self.graph.consumers(self.source) if not is_quantize(r)] if self.source else []
 
 
-def _pair(graph: Graph, node: Node) -> tuple[Optional[Node], Optional[Node]]:
-    if is_quantize(node):
-        return node, next((r for r in graph.consumers(node.outputs[0]) if is_dequantize(r)), None)
-    maker = graph.producer.get(node.inputs[0])
-    return (maker if maker is not None and is_quantize(maker) else None), node
+_Told = Optional[Tuple[str, str]]
+"""What is around a pair, and where it belongs; None for another pattern."""
+
+
+def _moved(pair: _Pair) -> _Told:
+    for node in pair.readers:
+        if node.is_op(*MOVES):
+            return f"a DQ in front of {node.op_type} '{node.name}'", f"Put the pair behind '{node.name}'."
+    return None
+
+
+def _inside_a_layer(pair: _Pair) -> _Told:
+    before, behind = pair.before, pair.readers
+    if before is None or not before.is_op(*WEIGHTED, "Add") or len(behind) != 1 or not behind[0].is_op(*CLAMPS):
+        return None
+    names = f"{before.op_type} '{before.name}' and {behind[0].op_type} '{behind[0].name}'"
+    return f"a pair between {names}", f"Put the pair behind '{behind[0].name}'."
+
+
+def _twice(pair: _Pair) -> _Told:
+    if pair.before is None or not is_dequantize(pair.before):
+        return None
+    return f"two pairs in a row, behind '{pair.before.name}'", "Leave one of them out, unless both ranges are meant."
+
+
+def _one_operand(pair: _Pair) -> _Told:
+    graph = pair.graph
+    for node in pair.readers:
+        bare = [name for name in _operands(node) if not _dequantizer(graph, name) and not _is_product(graph, name)]
+        if node.is_op(*WEIGHTED, "Add", "Mul", "Concat") and bare:
+            what = f"{node.op_type} '{node.name}' reads '{bare[0]}' without a pair"
+            return what, f"Put a pair on '{bare[0]}', or leave this one out."
+    return None
+
+
+def _at_an_end(pair: _Pair) -> _Told:
+    if pair.source in pair.graph.inputs:
+        return f"the pair of the graph input '{pair.source}'", "Give the graph INT8 inputs: explicit --io_types int8."
+    if pair.made in pair.graph.outputs:
+        return f"the pair of the graph output '{pair.made}'", "Leave it out, or make the output INT8."
+    return None
+
+
+def _one_reader(pair: _Pair) -> _Told:
+    for node in pair.beside:
+        what = f"{node.op_type} '{node.name}' reads '{pair.source}' without a pair"
+        return what, f"Let '{node.name}' read a pair too."
+    return None
+
+
+def _behind_floats(pair: _Pair) -> _Told:
+    before = pair.before
+    bare = [name for name in _operands(before) if not _fits(pair.graph, name)] if before is not None else []
+    if before is None or not bare:
+        return None
+    return f"behind {before.op_type} '{before.name}', which reads no pair", f"Put a pair on '{bare[0]}'."
+
+
+_PATTERNS = (_moved, _inside_a_layer, _twice, _one_operand, _at_an_end, _one_reader, _behind_floats)
+"""In the order in which they explain a pair."""
 
 
 def _operands(node: Node) -> Iterable[str]:

@@ -52,22 +52,23 @@ def compare(against: Report, report: Report, names: tuple[str, str] = ("A", "B")
             "union": len({*before.layer_index, *after.layer_index}),
             "only_a": sum(row.after is None for row in rows),
             "only_b": sum(row.before is None for row in rows),
-            "changed": [
-                {
-                    "name": row.name,
-                    "op": (row.after or row.before).op,
-                    "a": row.before and row.before.label,
-                    "b": row.after and row.after.label,
-                    "reason": row.after.reason if row.after else "",
-                }
-                for row in rows
-            ],
+            "changed": [_changed_row(row) for row in rows],
         },
         "scales": [
             {"tensor": row.name, "a": row.before and row.before.scale, "b": row.after and row.after.scale}
             for row in changed_scales(before, after)
         ],
         "causes": {"gone": [t for t in old if t not in new], "new": [t for t in new if t not in old]},
+    }
+
+
+def _changed_row(row: Change) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "op": (row.after or row.before).op,
+        "a": row.before and row.before.label,
+        "b": row.after and row.after.label,
+        "reason": row.after.reason if row.after else "",
     }
 
 

@@ -83,13 +83,9 @@ def coverage(plan: list[rows.LayerPlan]) -> rows.Coverage:
     """Layers, MACs and weights in INT8, and above it by design, by a limit of the DLA, and avoidably. MACs are None as
     soon as one layer's are unknown, and `unknown_layers` counts those."""
     computing = [layer for layer in plan if layer.precision in (INT8, FP16)]
-    parts = {
-        "total": computing,
-        "int8": [layer for layer in computing if layer.precision == INT8],
-        "by_design": [layer for layer in computing if layer.by_design],
-        "limit": [layer for layer in computing if layer.limited],
-        "avoidable": [layer for layer in computing if layer.avoidable],
-    }
+    parts = {"total": computing, "int8": [layer for layer in computing if layer.precision == INT8]}
+    for part, why in (("by_design", "by_design"), ("limit", "limited"), ("avoidable", "avoidable")):
+        parts[part] = [layer for layer in computing if getattr(layer, why)]
     unknown = sum(layer.macs is None for layer in computing)
     numbers: dict[str, Any] = {key: len(layers) for key, layers in parts.items()}
     macs: dict[str, Any] = {key: None if unknown else add_macs(layers) for key, layers in parts.items()}

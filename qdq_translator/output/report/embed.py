@@ -61,6 +61,27 @@ _TENSOR: dict[str, Callable[[Tensor], Any]] = {
 _PLAN_OPTIONS = ("target", "platform", "shapes", "power_mode", "dla_clock", "cost_model")
 
 
+class _Texts:
+    """Columns and rows, in which every text is a number."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
+
+    def rows(self, columns: dict[str, Callable[[Any], Any]], items: Sequence[Any]) -> dict[str, Any]:
+        rows = [[self.number(of(x)) if key[0] == "$" else of(x) for key, of in columns.items()] for x in items]
+        return {"keys": list(columns), "rows": rows}
+
+    def findings(self, layers: Sequence[Layer]) -> dict[int, list[list[int]]]:
+        found = {}
+        for layer in layers:
+            rows = ((row.text, row.found, row.source, row.status) for row in layer.findings)
+            found[layer.index] = [[self.number(text) for text in row] for row in rows]
+        return {index: rows for index, rows in found.items() if rows}
+
+
 def page_data(
     network: Network,
     report: Report,
@@ -70,26 +91,14 @@ def page_data(
 ) -> dict[str, Any]:
     """The object of the script. engine: what `inspector.engine_truth` found for the layers of `report`. before,
     engine_before: of the other side of a comparison."""
-    texts: dict[str, int] = {}
-
-    def rows(columns: dict[str, Callable[[Any], Any]], items: list[Any]) -> dict[str, Any]:
-        def cell(key: str, value: Any) -> Any:
-            return texts.setdefault(value, len(texts)) if key[0] == "$" else value
-
-        return {"keys": list(columns), "rows": [[cell(k, f(x)) for k, f in columns.items()] for x in items]}
-
-    def findings(layer: Layer) -> list[list[int]]:
-        found = ((row.text, row.found, row.source, row.status) for row in layer.findings)
-        return [[texts.setdefault(text, len(texts)) for text in row] for row in found]
-
+    texts = _Texts()
     follows: dict[str, list[str]] = {}
     for made, yours in report.nodes_in_your_model.items():
         follows.setdefault(yours.node, []).append(made)
-    old = {t.name: scale(t.scale) for t in before.tensors} if before else {}
     return {
-        "layers": rows(_LAYER, network.layers),
-        "tensors": rows(_TENSOR, network.tensors),
-        "findings": {x.index: findings(x) for x in network.layers if x.findings},
+        "layers": texts.rows(_LAYER, network.layers),
+        "tensors": texts.rows(_TENSOR, network.tensors),
+        "findings": texts.findings(network.layers),
         "cures": {network.tensor_index.get(row.tensor, -1): row.options for row in report.root_causes.causes},
         "inputs": network.inputs,
         "outputs": network.outputs,
@@ -100,13 +109,24 @@ def page_data(
         "milliseconds": report.cost.milliseconds if report.cost else None,
         "command": _command(report),
         "kept": report.options.get("keep_fp16") or [],
-        "engine": {row.name: plain(row) for row in (engine.layers if engine else ())},
+        "engine": _by_name(engine),
         "unfused": plain((engine and engine.unfused) or ()),
-        "before": rows(_BEFORE, [x for x in (before or network).layers if before and x.name in network.layer_index]),
-        "scalesBefore": [old.get(t.name) for t in network.tensors] if before else [],
-        "engineBefore": {row.name: plain(row) for row in (engine_before.layers if engine_before else ())},
-        "texts": list(texts),
+        **_before(network, before, texts),
+        "engineBefore": _by_name(engine_before),
+        "texts": list(texts.numbers),
     }
+
+
+def _by_name(engine: Optional[Engine]) -> dict[str, Any]:
+    return {row.name: plain(row) for row in engine.layers} if engine else {}
+
+
+def _before(network: Network, before: Optional[Network], texts: _Texts) -> dict[str, Any]:
+    """The other side of a comparison: the layers that both have, and its scales of the tensors of `network`."""
+    layers = [layer for layer in before.layers if layer.name in network.layer_index] if before else []
+    old = {tensor.name: scale(tensor.scale) for tensor in before.tensors} if before else {}
+    scales = [old.get(tensor.name) for tensor in network.tensors] if before else []
+    return {"before": texts.rows(_BEFORE, layers), "scalesBefore": scales}
 
 
 def _command(report: Report) -> list[str]:
@@ -173,18 +193,17 @@ class Bar:
 
 def shares(network: Network) -> list[Bar]:
     """MACs, layers and weights by planned precision; for a DLA by its verdict, and the estimated time too."""
-    placed = [(x.device, x) for x in network.layers if x.device in DEVICES and x.device != "folded"]
-    found = placed or [(x.kind, x) for x in network.layers if x.kind != "none"]
+    placed = [x for x in network.layers if x.device in DEVICES and x.device != "folded"]
+    found = [(x.device, x) for x in placed] or [(x.kind, x) for x in network.layers if x.kind != "none"]
     kinds = DEVICES if placed else KINDS
     bars = [
         _bar("MACs", [(kind, x.macs) for kind, x in found], kinds),
         _bar("Layers", [(kind, 1) for kind, _ in found], kinds),
         _bar("Weights", [(kind, x.weights) for kind, x in found], kinds),
     ]
-    times = [(kind, x.cost.milliseconds) for kind, x in placed if x.cost]
-    if times and all(time is not None for _, time in times):
-        bars.append(_bar("Estimated ms on the DLA", times, DEVICES, milliseconds))
-    return bars
+    times = [(x.device, x.cost.milliseconds) for x in placed if x.cost]
+    estimated = _bar("Estimated ms on the DLA", times, DEVICES, milliseconds)
+    return [*bars, estimated] if estimated.total else bars  # without figures for all layers no bar of them
 
 
 def _bar(
@@ -245,17 +264,20 @@ def error_along(verify: dict[str, Any], network: Network) -> dict[str, Any]:
         points.append({"name": row["tensor"], "layer": layer, "tensor": tensor, "read": read, "made": made})
         if layer >= 0:
             network.layers[layer].db = read
-    jumps = []
-    for jump in per_layer.get("jumps") or []:
-        if jump["tensor"] in places:
-            made, lost = jump.get("where") == "made", jump.get("lost_db")
-            who = f"{jump.get('op', '')} {jump.get('node') or jump['tensor']}".strip()
-            title = f"{who} {'computes something else' if made else 'is rounded differently'}"
-            title += f", {min(lost, 999.0):.1f} dB lost" if lost is not None else ""
-            at, link = places[jump["tensor"]], network.link(jump.get("node") or "", jump["tensor"])
-            made = made and points[at]["made"] is not None
-            jumps.append({"at": at, "made": made, "link": link, "title": title, "notes": jump.get("notes") or []})
-    return {"points": points, "jumps": jumps} if points else {}
+    found = (_jump(jump, network, places, points) for jump in per_layer.get("jumps") or [] if jump["tensor"] in places)
+    return {"points": points, "jumps": list(found)} if points else {}
+
+
+def _jump(
+    jump: dict[str, Any], network: Network, places: dict[str, int], points: list[dict[str, Any]]
+) -> dict[str, Any]:
+    made, lost = jump.get("where") == "made", jump.get("lost_db")
+    who = f"{jump.get('op', '')} {jump.get('node') or jump['tensor']}".strip()
+    title = f"{who} {'computes something else' if made else 'is rounded differently'}"
+    title += f", {min(lost, 999.0):.1f} dB lost" if lost is not None else ""
+    at, link = places[jump["tensor"]], network.link(jump.get("node") or "", jump["tensor"])
+    made = made and points[at]["made"] is not None
+    return {"at": at, "made": made, "link": link, "title": title, "notes": jump.get("notes") or []}
 
 
 def _decibel(comparison: dict[str, Any]) -> Union[float, str]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Callable, Iterable
+from typing import Callable, Iterable, Iterator
 
-from qdq_translator.core.formats.report_rows import NodeRow, Report
+from qdq_translator.core.formats.report_rows import LayerPlan, NodeRow, Report
 from qdq_translator.ir.operators import VIEWS
 
 
@@ -36,22 +36,26 @@ def fix_lists(report: Report) -> FixLists:
     others: dict[str, str] = {}
     found = report.root_causes.causes
     missing = {tensor for cause in found for tensor in (cause.tensor, *cause.follows)}
-    added = {item.node for item in report.diagnostics if item.rule == "Q9"}  # clamps that were part of a quantizer
-    for row in report.plan:
-        if row.name in added:
-            continue
-        own = report.nodes_in_your_model.get(row.name) or NodeRow(row.name, row.op)
+    for row, own in _own_nodes(report):
         if row.precision != "none" and not row.missing and not row.listed:
             quantized[own.op] = None
         elif missing.intersection(row.inputs):
             wanted[own.op] = None  # a quantizer works on what a node reads
         apart = row.precision == "fp16" and row.by_design and own.op not in VIEWS
         (by_design if apart else others)[own.node] = own.op
-    causes = [cause.users or cause.tensor for cause in found]
-    more = [op for op in wanted if op not in quantized]
+    causes = dict.fromkeys(cause.users or cause.tensor for cause in found)
     leave = {name: op for name, op in by_design.items() if name not in others}
     leave_ops = set(leave.values()).difference(others.values())
-    return FixLists(sorted({*quantized, *wanted}), sorted(more), list(dict.fromkeys(causes)), leave, sorted(leave_ops))
+    more = sorted({*wanted}.difference(quantized))
+    return FixLists(sorted({*quantized, *wanted}), more, list(causes), leave, sorted(leave_ops))
+
+
+def _own_nodes(report: Report) -> Iterator[tuple[LayerPlan, NodeRow]]:
+    """The rows of the plan with their nodes in the user's model, without clamps that were part of a quantizer (Q9)."""
+    added = {item.node for item in report.diagnostics if item.rule == "Q9"}
+    for row in report.plan:
+        if row.name not in added:
+            yield row, report.nodes_in_your_model.get(row.name) or NodeRow(row.name, row.op)
 
 
 def module_of(name: str) -> str:

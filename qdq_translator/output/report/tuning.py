@@ -48,33 +48,42 @@ def table(results: Tuning) -> tuple[list[str], list[list[str]]]:
     the given options and FP16. The first cell marks the chosen one and those beyond. A row with the figures of the one
     above is left out."""
     front = sorted(results.front or (results.best,), key=results.goal.rank)
-    more = [p for p in results.points if (p.why == FP16 or not (p.changes or p.kept_fp16)) and p not in front]
+    more = [p for p in results.points if _to_compare(p) and p not in front]
     rows = [*front[:MOST_ROWS], *more]
     gpu, held = any(point.cost.gpu_layers for point in rows), results.held_out is not None
     name = results.metric.name.replace("\\", "/").rpartition("/")[2].rpartition(":")[2]
-    headings = [
-        "",
-        "ms",
-        *["GPU layers"] * gpu,
-        "INT8 MACs",
-        "drop" if held else name,
-        "held out" if held else "drop",
-        "change",
-    ]
+    scores = ["drop", "held out"] if held else [name, "drop"]
+    headings = ["", "ms", *["GPU layers"] * gpu, "INT8 MACs", *scores, "change"]
     cells: list[list[str]] = []
     above: Optional[Tuned] = None
     for point in rows:
-        cost, measured = point.cost, point.measured
-        beyond = not results.goal.allows(point)
-        row = [CHOSEN if point == results.best else BEYOND if beyond else ""]
-        row.append("" if cost.milliseconds is None else f"{cost.milliseconds:.3f}")
-        row += [*[str(cost.gpu_layers)] * gpu, f"{100 * cost.int8_macs:.1f}%", *[f"{measured.score:.6g}"] * (not held)]
-        row += [_drop(measured), *[_drop(point.held_out) if point.held_out is not None else ""] * held]
-        usual = FP16 if not cost.int8_macs else "" if point.changes or point.kept_fp16 else GIVEN
-        if not cells or row[1:] != cells[-1][1:-1]:
-            cells.append([*row, usual or changed(point, above)])
+        figures = _figures(point, gpu, held)
+        if not cells or figures != cells[-1][1:-1]:
+            mark = "" if results.goal.allows(point) else BEYOND
+            mark = CHOSEN if point == results.best else mark
+            usual = FP16 if not point.cost.int8_macs else GIVEN if _as_given(point) else ""
+            cells.append([mark, *figures, usual or changed(point, above)])
             above = point
     return headings, cells
+
+
+def _to_compare(point: Tuned) -> bool:
+    return point.why == FP16 or _as_given(point)
+
+
+def _as_given(point: Tuned) -> bool:
+    return not (point.changes or point.kept_fp16)
+
+
+def _figures(point: Tuned, gpu: bool, held: bool) -> list[str]:
+    """Cells of a row. gpu: with the number of layers on the GPU; held: with the drop on held out samples."""
+    cost, measured = point.cost, point.measured
+    time = "" if cost.milliseconds is None else f"{cost.milliseconds:.3f}"
+    on_gpu, drop = [str(cost.gpu_layers)] * gpu, _drop(measured)
+    scores = [f"{measured.score:.6g}", drop]
+    if held:
+        scores = [drop, _drop(point.held_out) if point.held_out is not None else ""]
+    return [time, *on_gpu, f"{100 * cost.int8_macs:.1f}%", *scores]
 
 
 def notes(results: Tuning) -> Iterator[str]:

@@ -14,7 +14,7 @@ import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterable, Mapping, Optional, Sequence
+from typing import Iterable, Iterator, Mapping, Optional, Sequence
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.layer_precisions import format_layer_precisions
@@ -93,14 +93,12 @@ def layer_argument(settings: Settings) -> Optional[Argument]:
             return Argument(flag, short)
     if size(text) <= ARGUMENT_LIMIT:
         return Argument(flag, str(settings.files.layer_arg), "content")
-    advice = (
-        "Use 'qdq-translator build', or --tool polygraphy, which sets the layers one by one."
-        if settings.version[0] >= 10
-        else (
-            "TensorRT 8.x has no wildcards: use 'qdq-translator build', or --tool polygraphy, which sets "
-            "them one by one."
+    advice = "Use 'qdq-translator build', or --tool polygraphy, which sets the layers one by one."
+    if settings.version[0] < 10:
+        advice = (
+            "TensorRT 8.x has no wildcards: use 'qdq-translator build', or --tool polygraphy, which sets them one by "
+            "one."
         )
-    )
     raise UserError(
         f"The layer list needs an argument of {size(text)} bytes, and Linux starts no program with one over "
         f"{ARGUMENT_LIMIT}.",
@@ -169,20 +167,9 @@ def _for_version(argument: Argument, settings: Settings) -> list[Argument]:
 
 def _arguments(settings: Settings) -> list[Argument]:
     request, files = settings.request, settings.files
-    arguments = [Argument("--onnx", str(settings.model), "path")]
-    if request.on_dla:
-        arguments.append(Argument("--useDLACore", str(request.dla_core)))
-        if request.dla_standalone:
-            arguments.append(Argument("--buildDLAStandalone"))
-        elif request.allow_gpu_fallback:
-            arguments.append(Argument("--allowGPUFallback"))
-    for flag in request.parser_flags:
-        if flag.lower() not in PARSER_FLAGS or not request.on_dla:
-            raise UserError(f"trtexec has no option for the parser flag {flag} here.", "Use 'qdq-translator build'.")
-        arguments.append(Argument(PARSER_FLAGS[flag.lower()]))
+    arguments = [Argument("--onnx", str(settings.model), "path"), *_device_arguments(request)]
     # --int8 alone would leave a DLA's layers without scale no FP16 (fact 3.10)
-    flags = _PRECISIONS[request.mode]
-    arguments += [Argument(flag) for flag in flags if settings.version[0] < 11]
+    arguments += [Argument(flag) for flag in _PRECISIONS[request.mode] if settings.version[0] < 11]
     if request.mode in ("implicit", "best"):
         arguments.append(Argument("--calib", str(files.cache), "path"))
     layers = layer_argument(settings)
@@ -198,6 +185,19 @@ def _arguments(settings: Settings) -> list[Argument]:
         if value not in (None, "") and value is not False:
             arguments.append(Argument(flag, str(value) if fixed is None else fixed, kind))
     return arguments
+
+
+def _device_arguments(request: BuildRequest) -> Iterator[Argument]:
+    if request.on_dla:
+        yield Argument("--useDLACore", str(request.dla_core))
+        if request.dla_standalone:
+            yield Argument("--buildDLAStandalone")
+        elif request.allow_gpu_fallback:
+            yield Argument("--allowGPUFallback")
+    for flag in request.parser_flags:
+        if flag.lower() not in PARSER_FLAGS or not request.on_dla:
+            raise UserError(f"trtexec has no option for the parser flag {flag} here.", "Use 'qdq-translator build'.")
+        yield Argument(PARSER_FLAGS[flag.lower()])
 
 
 _FIELDS = (
@@ -244,37 +244,34 @@ def shell_script(settings: Settings, arguments: Sequence[Argument], folder: Path
     Paths are relative to the script, so that script and files can be copied to a board together; absolute ones stay
     where they are neither in the script's folder nor in the translation's.
     """
-
-    def path(value: str) -> str:
-        if os.path.isabs(value) and not any(_lies_in(value, place) for place in (settings.files.folder, folder)):
-            return shlex.quote(value)
-        return '"$here"/' + shlex.quote(os.path.relpath(os.path.abspath(value), os.path.abspath(folder)))
-
+    places = (settings.files.folder, folder)
     layers = next((a for a in arguments if a.flag == "--layerPrecisions"), None)
     by_file = layers is not None and (layers.kind == "content" or "*" not in layers.value)
+    checked = {"--onnx": '"$model"', "--calib": '"$cache"'}
+    if by_file:
+        checked["--layerPrecisions"] = '"$(cat -- "$layers")"'
     words = []
     for argument in arguments:
-        if argument.flag == "--onnx":
-            words.append('--onnx="$model"')
-        elif argument.flag == "--calib":
-            words.append('--calib="$cache"')
-        elif argument is layers and by_file:
-            words.append('--layerPrecisions="$(cat -- "$layers")"')
-        elif argument.kind == "path":
-            words.append(f"{argument.flag}={path(argument.value)}")
-        else:
-            words.append(shlex.quote(argument.plain()))
+        value = checked.get(argument.flag, "")
+        if argument.kind == "path" and not value:
+            value = _shell_path(argument.value, folder, places)
+        words.append(f"{argument.flag}={value}" if value else shlex.quote(argument.plain()))
     fields = {
         "@NAME@": re.sub(r"[^ -~]", "?", settings.files.name),
         "@VERSION@": dotted(settings.version),
-        "@MODEL@": path(str(settings.files.model)),
-        "@CACHE@": path(str(settings.files.cache)),
-        "@LAYERS@": path(str(settings.files.layer_arg)) if by_file else "''",
+        "@MODEL@": _shell_path(str(settings.files.model), folder, places),
+        "@CACHE@": _shell_path(str(settings.files.cache), folder, places),
+        "@LAYERS@": _shell_path(str(settings.files.layer_arg), folder, places) if by_file else "''",
         "@WILDCARDS@": _WILDCARD_CHECK if layers is not None and not by_file else "",
         "@ARGUMENTS@": " \\\n    ".join(words),
     }
     return re.sub("|".join(fields), lambda match: fields[match[0]], _TEMPLATE.read_text(encoding="utf-8"))
 
 
-def _lies_in(path: str, folder: Path) -> bool:
-    return os.path.commonpath([os.path.abspath(path), os.path.abspath(folder)]) == os.path.abspath(folder)
+def _shell_path(path: str, folder: Path, places: Iterable[Path]) -> str:
+    """For a script in `folder`: relative to it, unless it is an absolute one outside of `places`."""
+    full, here = os.path.abspath(path), os.path.abspath(folder)
+    inside = any(os.path.commonpath([full, os.path.abspath(place)]) == os.path.abspath(place) for place in places)
+    if os.path.isabs(path) and not inside:
+        return shlex.quote(path)
+    return '"$here"/' + shlex.quote(os.path.relpath(full, here))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from pathlib import Path
-from typing import Iterable, Optional
+from typing import Iterable, Mapping, Optional, Sequence, Tuple
 
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache, is_usable
@@ -16,6 +16,8 @@ from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.layer_precisions import is_expressible
 from qdq_translator.core.words import by_x, dotted
 from qdq_translator.output.emit.trtexec.request import (
+    DLA_FORMATS,
+    DLA_INPUT_FORMATS,
     BuildRequest,
     Network,
     Version,
@@ -26,8 +28,9 @@ from qdq_translator.output.emit.trtexec.request import (
 )
 from qdq_translator.targets.platforms import cache_version, dla_too_old
 
-_STANDALONE_OUTPUTS = ("int8:dla_linear", "fp16:dla_linear", "fp16:chw16", "int8:chw32")
-_STANDALONE_INPUTS = (*_STANDALONE_OUTPUTS, "int8:dla_hwc4", "fp16:dla_hwc4", "int8:chw4", "fp16:chw4")
+_STANDALONE_INPUTS = (*DLA_INPUT_FORMATS, "int8:chw4", "fp16:chw4")
+Shapes = Tuple[Tuple[int, ...], Tuple[int, ...], Tuple[int, ...]]
+"""min, opt, max."""
 
 
 @dataclasses.dataclass
@@ -42,7 +45,7 @@ class Settings:
     layers: dict[str, str]
     input_formats: list[str]
     output_formats: list[str]
-    shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
+    shapes: dict[str, Shapes]
     notes: list[str] = dataclasses.field(default_factory=list)
 
     @property
@@ -57,17 +60,8 @@ def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Ve
     Raises UserError or UsageError with a remedy; what is only worth knowing goes to `notes`.
     """
     cache = files.read_cache()
-    if version is None:
-        version = parse_version(cache.version or "8600")
-    notes: list[str] = []
-    wanted = cache_version(version)
-    if not cache.version or parse_version(cache.version)[:2] != version[:2]:
-        notes.append(
-            f"The cache header has {cache.version or 'nothing'}, and TensorRT {dotted(version)} skips a "
-            "cache of another "
-            f"version: translate with --trt_calib_version {wanted}, or let --script write a script that puts the right "
-            "header into a copy."
-        )
+    version = version or parse_version(cache.version or "8600")
+    notes = _header_notes(cache.version, version)
     explicit = request.mode == "explicit"
     network = Network.read(Path(request.explicit_model) if explicit else files.model)
     _check_device(request, version)
@@ -80,20 +74,31 @@ def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Ve
     }
     _check_formats(request, version, network, cache, formats, notes)
     layers = files.read_layer_precisions() if request.mode == "implicit" else {}
-    wrong = [name for name in layers if not is_expressible(name)]
-    if wrong:
-        raise UserError(
-            f"{files.layer_arg} names a layer {wrong[0]!r}, which trtexec's grammar cannot express.",
-            "Translate the model again.",
-        )
     shapes = complete_shapes(request, network)
-    inexpressible = [name for name in shapes if not is_expressible(name)]
-    if inexpressible:
-        raise UserError(
-            f"trtexec's grammar cannot express the input name {inexpressible[0]!r} in a list of shapes.",
-            "Rename the input, or use 'qdq-translator build'.",
-        )
+    for name in layers:
+        if not is_expressible(name):
+            raise UserError(
+                f"{files.layer_arg} names a layer {name!r}, which trtexec's grammar cannot express.",
+                "Translate the model again.",
+            )
+    for name in shapes:
+        if not is_expressible(name):
+            raise UserError(
+                f"trtexec's grammar cannot express the input name {name!r} in a list of shapes.",
+                "Rename the input, or use 'qdq-translator build'.",
+            )
     return Settings(files, request, version, network, cache, layers, formats["input"], formats["output"], shapes, notes)
+
+
+def _header_notes(number: str, version: Version) -> list[str]:
+    """number: of the cache's header."""
+    if number and parse_version(number)[:2] == version[:2]:
+        return []
+    return [
+        f"The cache header has {number or 'nothing'}, and TensorRT {dotted(version)} skips a cache of another version: "
+        f"translate with --trt_calib_version {cache_version(version)}, or let --script write a script that puts the "
+        "right header into a copy."
+    ]
 
 
 def prepare_network(model: Path, request: BuildRequest, version: Version) -> Settings:
@@ -148,11 +153,8 @@ def _check_mode(request: BuildRequest, version: Version) -> None:
         )
     if request.mode == "explicit" and request.on_dla:
         raise UserError(
-            (
-                f"TensorRT {dotted(version)} builds Q/DQ models for a GPU only: a DLA supports them from "
-                "TensorRT 11.4.1 "
-                "on (fact 0.2)."
-            ),
+            f"TensorRT {dotted(version)} builds Q/DQ models for a GPU only: a DLA supports them from TensorRT 11.4.1 "
+            "on (fact 0.2).",
             "Leave --mode explicit out (implicit INT8 is the way to that DLA), or choose --target gpu.",
         )
     if request.builder_optimization_level is not None and version < (8, 6, 0):
@@ -173,92 +175,107 @@ def _check_formats(
     formats: dict[str, list[str]],
     notes: list[str],
 ) -> None:
-    ends = {"input": tuple(network.inputs), "output": network.outputs}
+    """Completes `formats`, the entries of 'input' and 'output'."""
+    ends: dict[str, Mapping[str, Sequence[int]]] = {
+        "input": network.inputs,
+        "output": dict.fromkeys(network.outputs, ()),
+    }
     if request.dla_standalone:
-        for end, allowed in (("input", _STANDALONE_INPUTS), ("output", _STANDALONE_OUTPUTS)):
-            wrong = [f for f in formats[end] if f not in allowed]
-            if wrong or not formats[end]:
-                found = f"'{wrong[0]}' is none a DLA loadable can have" if wrong else "a DLA loadable needs it"
-                raise UsageError(f"--{end}_io_formats: {found}.", f"Choose from {', '.join(allowed)}.")
-    elif request.on_dla and not request.allow_gpu_fallback and not (formats["input"] and formats["output"]):
+        _check_standalone(formats)
+    elif request.on_dla and not request.allow_gpu_fallback and not all(formats.values()):
         for end, names in ends.items():
             formats[end] = formats[end] or [direct_format(is_usable(cache.scales.get(n, 0.0)), end) for n in names]
         notes.append(
             "Without --allow_gpu_fallback trtexec sets DIRECT_IO, and the DLA reads and writes itself: types and "
-            "layouts are "
-            "chosen. --input_io_formats and --output_io_formats choose others, for example int8:dla_hwc4 "
+            "layouts are chosen. --input_io_formats and --output_io_formats choose others, for example int8:dla_hwc4 "
             "and fp16:chw16."
         )
-    for end, names in ends.items():
+    int8 = []
+    for end, shapes in ends.items():
         entries = formats[end]
-        shapes = {name: network.inputs[name] if end == "input" else () for name in names}
-        for name, entry in per_tensor(entries, shapes, f"--{end}_io_formats").items():
-            if entry.startswith("int8:") and name not in cache.scales:
-                raise UserError(
-                    f"The INT8 network {end} '{name}' has no scale in the calibration cache, so trtexec would fail.",
-                    "Quantize it in the model, or choose fp16 for it.",
-                )
+        each = per_tensor(entries, shapes, f"--{end}_io_formats")
+        int8 += [(end, name) for name, entry in each.items() if entry.startswith("int8:")]
         if len(set(entries)) == 1:
             formats[end] = entries[:1]
-    int8 = any(entry.startswith("int8:") for entries in formats.values() for entry in entries)
-    if int8 and cache.unreadable:
+    for end, name in int8:
+        if name not in cache.scales:
+            raise UserError(
+                f"The INT8 network {end} '{name}' has no scale in the calibration cache, so trtexec would fail.",
+                "Quantize it in the model, or choose fp16 for it.",
+            )
+    if int8:
+        _check_int8_ends(version, cache, len(network.inputs), len(formats["output"]))
+
+
+def _check_standalone(formats: dict[str, list[str]]) -> None:
+    for end, allowed in (("input", _STANDALONE_INPUTS), ("output", DLA_FORMATS)):
+        wrong = [entry for entry in formats[end] if entry not in allowed]
+        if wrong or not formats[end]:
+            found = f"'{wrong[0]}' is none a DLA loadable can have" if wrong else "a DLA loadable needs it"
+            raise UsageError(f"--{end}_io_formats: {found}.", f"Choose from {', '.join(allowed)}.")
+
+
+def _check_int8_ends(version: Version, cache: CalibrationCache, inputs: int, formats: int) -> None:
+    """What makes trtexec fail if inputs or outputs are INT8. formats: of the outputs."""
+    if cache.unreadable:
         number, line = cache.unreadable[0]
         raise UserError(
             f"Line {number} of the calibration cache ({line!r}) makes trtexec fail for INT8 inputs and outputs.",
             "Translate the model again.",
         )
-    if int8 and version[0] < 10 and len(formats["output"]) not in (0, 1, len(network.inputs)):
+    if version[0] < 10 and formats not in (0, 1, inputs):
         raise UserError(
             f"trtexec of TensorRT {dotted(version)} compares the output formats with the number of INPUTS "
-            f"({len(formats['output'])} against {len(network.inputs)}) and fails.",
+            f"({formats} against {inputs}) and fails.",
             "Use one format for all outputs, or 'qdq-translator build'.",
         )
 
 
-def complete_shapes(
-    request: BuildRequest, network: Network
-) -> dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
+def complete_shapes(request: BuildRequest, network: Network) -> dict[str, Shapes]:
     """(min, opt, max) of every input, or nothing for a static model.
 
     With --calib trtexec needs shapes for the static inputs too (fact 3.19). Raises UserError if the shapes do not fit.
     """
     given = {"min": request.min_shapes, "opt": request.opt_shapes, "max": request.max_shapes}
-    named = [(bound, name) for bound, shapes in given.items() for name in shapes]
-    for bound, name in named:
-        if name not in network.inputs:
-            raise UsageError(
-                f"--{bound}_shapes: there is no input '{name}'.", f"Inputs are {', '.join(network.inputs)}."
-            )
-    dynamic = [name for name, dims in network.inputs.items() if -1 in dims]
-    if not dynamic:
-        if named:
-            raise UsageError("The model's inputs are static, and trtexec then refuses shapes.", "Leave the shapes out.")
-        return {}
-    missing = [name for name in dynamic if not any(name in shapes for shapes in given.values())]
-    if missing:
-        example = f"{missing[0]}:{by_x(d if d > 0 else 1 for d in network.inputs[missing[0]])}"
-        raise UserError(
-            f"Input '{missing[0]}' has dynamic dimensions {by_x(network.inputs[missing[0]])}.",
-            f"Give --opt_shapes (and --min_shapes, --max_shapes), for example --opt_shapes {shlex.quote(example)}.",
-        )
-    shapes = {}
-    for name, dims in network.inputs.items():
-        bounds = {bound: tuple(shapes[name]) for bound, shapes in given.items() if name in shapes}
-        opt = bounds.get("opt") or bounds.get("max") or bounds.get("min") or dims
-        triple = (bounds.get("min", opt), opt, bounds.get("max", opt))
-        for shape in triple:
-            if len(shape) != len(dims) or any(d not in (-1, s) for d, s in zip(dims, shape)):
-                raise UserError(
-                    f"Shape {by_x(shape)} does not fit input '{name}', which is {by_x(dims)} (-1: any size).",
-                    "Correct the shape.",
+    named = set()
+    for bound, shapes in given.items():
+        for name in shapes:
+            named.add(name)
+            if name not in network.inputs:
+                raise UsageError(
+                    f"--{bound}_shapes: there is no input '{name}'.", f"Inputs are {', '.join(network.inputs)}."
                 )
-        if any(not low <= mid <= high for low, mid, high in zip(*triple)):
-            raise UsageError(f"The shapes of '{name}' are not in the order min, opt, max.", "Correct them.")
-        if request.on_dla and len(set(triple)) > 1:
-            raise UsageError(
-                f"The DLA needs static shapes: min, opt and max of '{name}' differ.", "Give --opt_shapes alone."
+    dynamic = [name for name, dims in network.inputs.items() if -1 in dims]
+    if not dynamic and named:
+        raise UsageError("The model's inputs are static, and trtexec then refuses shapes.", "Leave the shapes out.")
+    for name in dynamic:
+        if name not in named:
+            dims = network.inputs[name]
+            example = shlex.quote(f"{name}:{by_x(abs(size) for size in dims)}")  # 1 for an unknown size
+            raise UserError(
+                f"Input '{name}' has dynamic dimensions {by_x(dims)}.",
+                f"Give --opt_shapes (and --min_shapes, --max_shapes), for example --opt_shapes {example}.",
             )
-        shapes[name] = triple
+    return {name: _shapes(name, dims, request) for name, dims in network.inputs.items()} if dynamic else {}
+
+
+def _shapes(name: str, dims: tuple[int, ...], request: BuildRequest) -> Shapes:
+    bounds = (request.min_shapes, request.opt_shapes, request.max_shapes)
+    low, opt, high = (tuple(given.get(name, ())) for given in bounds)
+    opt = opt or high or low or dims
+    shapes = (low or opt, opt, high or opt)
+    for shape in shapes:
+        if len(shape) != len(dims) or any(d not in (-1, s) for d, s in zip(dims, shape)):
+            raise UserError(
+                f"Shape {by_x(shape)} does not fit input '{name}', which is {by_x(dims)} (-1: any size).",
+                "Correct the shape.",
+            )
+    if any(sorted(sizes) != list(sizes) for sizes in zip(*shapes)):
+        raise UsageError(f"The shapes of '{name}' are not in the order min, opt, max.", "Correct them.")
+    if request.on_dla and len(set(shapes)) > 1:
+        raise UsageError(
+            f"The DLA needs static shapes: min, opt and max of '{name}' differ.", "Give --opt_shapes alone."
+        )
     return shapes
 
 

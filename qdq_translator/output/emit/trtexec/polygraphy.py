@@ -7,7 +7,7 @@ from typing import Mapping, Sequence
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.output.emit.trtexec.checks import Settings, shell_command
-from qdq_translator.output.emit.trtexec.request import POOLS, per_tensor
+from qdq_translator.output.emit.trtexec.request import POOLS, BuildRequest, per_tensor
 
 _POLYGRAPHY_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
@@ -26,13 +26,7 @@ def polygraphy_arguments(settings: Settings) -> list[str]:
         )
     words = ["convert", str(files.model), "--model-type", "onnx", "--convert-to", "trt"]
     words += ["-o", request.save_engine or f"{files.name}.engine"]
-    words += ["--int8", "--fp16", "--calibration-cache", str(files.cache)]
-    if request.on_dla:
-        words.append("--use-dla")
-        # as trtexec sets DIRECT_IO: without a GPU the DLA reads and writes the formats that are given
-        words.append("--allow-gpu-fallback" if request.allow_gpu_fallback else "--direct-io")
-        if request.dla_standalone:
-            words += ["--engine-capability", "dla_standalone"]
+    words += ["--int8", "--fp16", "--calibration-cache", str(files.cache), *_of_device(request)]
     if settings.layers:
         words += ["--precision-constraints", request.constraints, "--layer-precisions"]
         words += [f"{name}:{_POLYGRAPHY_TYPES.get(p, p)}" for name, p in settings.layers.items()]
@@ -47,19 +41,24 @@ def polygraphy_arguments(settings: Settings) -> list[str]:
         words += ["--builder-optimization-level", str(request.builder_optimization_level)]
     if request.timing_cache:
         words += ["--load-timing-cache", request.timing_cache, "--save-timing-cache", request.timing_cache]
-    words += ["--profiling-verbosity", "detailed"]
-    if request.verbose:
-        words.append("--verbose")
-    for names in (settings.layers, formats, settings.shapes):
-        wrong = [name for name in names if name.startswith("-")]
-        if wrong:
-            raise UserError(f"Polygraphy would read the name '{wrong[0]}' as an option.", "Use trtexec.")
+    words += ["--profiling-verbosity", "detailed", *["--verbose"] * request.verbose]
+    wrong = [name for name in (*settings.layers, *formats, *settings.shapes) if name.startswith("-")]
+    if wrong:
+        raise UserError(f"Polygraphy would read the name '{wrong[0]}' as an option.", "Use trtexec.")
     if request.layer_info:
         settings.notes.append(
             "Polygraphy writes no layer information while converting; "
             "'polygraphy inspect model ENGINE --show layers attrs' shows it."
         )
     return words
+
+
+def _of_device(request: BuildRequest) -> list[str]:
+    if not request.on_dla:
+        return []
+    # as trtexec sets DIRECT_IO: without a GPU the DLA reads and writes the formats that are given
+    words = ["--use-dla", "--allow-gpu-fallback" if request.allow_gpu_fallback else "--direct-io"]
+    return [*words, *["--engine-capability", "dla_standalone"] * request.dla_standalone]
 
 
 def _of_tensors(entries: Mapping[str, str], settings: Settings) -> list[str]:

@@ -4,6 +4,7 @@ its own target, platform and sizes."""
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from pathlib import Path
 from typing import Any, Iterable, Mapping, Optional, Sequence, Tuple
@@ -23,6 +24,9 @@ _FORMATS = (  # fact 3.3
     *("chw", "chw2", "chw4", "hwc8", "chw16", "chw32", "dhwc8", "cdhw32"),
     *("hwc", "dhwc", "dla_linear", "dla_hwc4"),
 )
+DLA_FORMATS = ("int8:dla_linear", "fp16:dla_linear", "fp16:chw16", "int8:chw32")
+DLA_INPUT_FORMATS = (*DLA_FORMATS, "int8:dla_hwc4", "fp16:dla_hwc4")
+"""What the DLA writes and reads without help of the GPU (fact 2.9)."""
 POOLS = {
     "workspace": "workspace",
     "dlaSRAM": "dla_managed_sram",
@@ -145,10 +149,8 @@ def parse_version(text: str) -> Version:
         raise UsageError(f"'{text}' is not a TensorRT version.", "Write for example 8.6, 10.3.0 or 100300.")
     if version[0] >= 11:
         raise UserError(
-            (
-                f"TensorRT {version[0]} has no implicit quantization: its trtexec lost --int8, --calib and "
-                "--layerPrecisions."
-            ),
+            f"TensorRT {version[0]} has no implicit quantization: its trtexec lost --int8, --calib and "
+            "--layerPrecisions.",
             "Build a strongly typed Q/DQ model there; 'qdq-translator explicit' writes one.",
         )
     if version[0] < 8:
@@ -171,10 +173,8 @@ def parse_pools(items: Iterable[str]) -> dict[str, float]:
             raise UsageError(f"'{item}' is not POOL:MIB.", "Write the size as a plain number of MiB, without a unit.")
         pools[name] = float(size)
         if name != "workspace":
-            power, kib = 4.0, pools[name] * 1024
-            while power < kib:
-                power *= 2
-            if power != kib:
+            kib = 1024 * pools[name]
+            if kib < 4 or not math.log2(kib).is_integer():
                 raise UsageError(
                     f"'{item}': a DLA pool is a power of two of at least 4 KiB.", "Write for example 0.5 or 1."
                 )
@@ -266,8 +266,7 @@ class Remembered:
             return target, []
         return target, [
             f"The model was translated for {made}: nothing was checked against the limits of {target}. "
-            "Translate it with "
-            f"--target {target} to see what runs there."
+            f"Translate it with --target {target} to see what runs there."
         ]
 
     def platform_for(self, asked: Optional[str]) -> Optional[Platform]:
@@ -277,8 +276,7 @@ class Remembered:
         if own is not None and platform is not None and platform.tensorrt[:2] != own.tensorrt[:2]:
             raise UsageError(
                 f"--platform {platform.name} has TensorRT {dotted(platform.tensorrt)}, but the model was translated "
-                f"for {own.name} with "
-                f"TensorRT {dotted(own.tensorrt)}.",
+                f"for {own.name} with TensorRT {dotted(own.tensorrt)}.",
                 f"Leave --platform out, or translate the model with --platform {platform.name}.",
             )
         return platform
