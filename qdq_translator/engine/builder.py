@@ -450,13 +450,8 @@ class _Build:
 def make_logger(api: Api, echo: bool = False) -> Any:
     """An ILogger that keeps `messages`: (letter E, W, I or V, text), and logs them if `echo` is set."""
     severity = api.trt.ILogger.Severity
-    letters = {
-        severity.INTERNAL_ERROR: "E",
-        severity.ERROR: "E",
-        severity.WARNING: "W",
-        severity.INFO: "I",
-        severity.VERBOSE: "V",
-    }
+    names = {"INTERNAL_ERROR": "E", "ERROR": "E", "WARNING": "W", "INFO": "I", "VERBOSE": "V"}
+    letters = {getattr(severity, name): letter for name, letter in names.items()}
 
     class Collector(api.trt.ILogger):  # type: ignore[name-defined]
         def __init__(self) -> None:

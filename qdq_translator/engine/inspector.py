@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from typing import Any, Container, Iterable, Mapping, Optional, Sequence
 
 import onnx
@@ -22,11 +23,8 @@ from qdq_translator.ir.operators import PARTS, VIEWS, WEIGHTED
 from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION, LayerPlan
 
 DATA_MOVEMENT = frozenset(
-    (
-        *(*VIEWS, *PARTS, "Transpose", "Identity", "Dropout", "Concat", "Expand", "Pad", "Cast"),
-        *("Constant", "ConstantOfShape", "Shape"),
-    )
-)
+    (*VIEWS, *PARTS, "Transpose", "Identity", "Dropout", "Concat", "Expand", "Pad", "Cast", "Constant")
+).union(("ConstantOfShape", "Shape"))
 """Operators that TensorRT may dissolve into its neighbours, so that their absence says nothing."""
 _INSERTED = ("Reformatting CopyNode", "copied_squeeze_after_", "reshape_before_", "reshape_after_")
 """How TensorRT names what it put between layers; what follows is the neighbour's name."""
@@ -59,12 +57,7 @@ def _with_edges(layer: LayerPlan, node: Optional[onnx.NodeProto]) -> LayerPlan:
 OBEYED, UNSEEN, DISSOLVED, FREE = "obeyed", "unseen", "dissolved", "free"
 """Further verdicts: as planned; inside a region or without a type; merged into neighbours; no plan."""
 _LISTS = (
-    "reformats",
-    "quantizers",
-    "unfused_qdq",
-    "regions",
-    "gpu_fallbacks",
-    "missing_scales",
+    *("reformats", "quantizers", "unfused_qdq", "regions", "gpu_fallbacks", "missing_scales"),
     "unmatched_precisions",
 )
 
@@ -85,9 +78,6 @@ class EngineCheck:
     cache_rejected: bool
     unmatched_precisions: list[str]
 
-    def count(self, planned: str, verdict: str) -> int:
-        return sum(v.planned == planned and v.verdict == verdict for v in self.verdicts)
-
     @property
     def disobediences(self) -> list[LayerVerdict]:
         return [v for v in self.verdicts if v.is_disobedience]
@@ -97,10 +87,11 @@ class EngineCheck:
         return not (self.disobediences or self.cache_rejected or self.unmatched_precisions)
 
     def summary(self) -> engine_rows.CheckSummary:
+        int8 = Counter(row.verdict for row in self.verdicts if row.planned == "int8")
         return engine_rows.CheckSummary(
             obeys=self.obeys,
             engine_layers=len(self.layers),
-            int8={v: self.count("int8", v) for v in (OBEYED, DISOBEYED, UNSEEN, DISSOLVED, MISSING)},
+            int8={verdict: int8[verdict] for verdict in (OBEYED, DISOBEYED, UNSEEN, DISSOLVED, MISSING)},
             disobediences=len(self.disobediences),
             dla_subgraphs=sum(r.device == "DLA" for r in self.regions),
             cache_rejected=self.cache_rejected,

@@ -57,25 +57,21 @@ def _l4t(root: Path) -> Optional[tuple[int, int, int]]:
 def _platform(root: Path, board: str) -> Iterator[Finding]:
     release, name = _l4t(root), platform_of(root)
     if release is None and not board:
-        yield Finding(
-            "board", NOTE, "this is no Jetson", "Make the files here with 'qdq-translator deploy', build on the board."
-        )
+        remedy = "Make the files here with 'qdq-translator deploy', build on the board."
+        yield Finding("board", NOTE, "this is no Jetson", remedy)
         return
     text = f"{board or 'unknown board'}, L4T R{'.'.join(map(str, release))}" if release else board
     if name:
         yield Finding("board", OK, f"{text}: {name}", f"--platform {name}")
     elif release is None:
-        yield Finding(
-            "board", NOTE, f"{text}, no /etc/nv_tegra_release", "In a container, mount that file, or name --platform."
-        )
+        remedy = "In a container, mount that file, or name --platform."
+        yield Finding("board", NOTE, f"{text}, no /etc/nv_tegra_release", remedy)
     else:
-        yield Finding(
-            "board", NOTE, f"{text}: not in the table", "Name TensorRT's version: --platform tensorrt-10.3.0."
-        )
+        remedy = "Name TensorRT's version: --platform tensorrt-10.3.0."
+        yield Finding("board", NOTE, f"{text}: not in the table", remedy)
     if (root / ".dockerenv").exists() or (root / "run/.containerenv").exists():
-        yield Finding(
-            "container", NOTE, "this is a container", "Start it with --runtime nvidia; the host's JetPack counts."
-        )
+        remedy = "Start it with --runtime nvidia; the host's JetPack counts."
+        yield Finding("container", NOTE, "this is a container", remedy)
 
 
 def _tensorrt(root: Path, packages: dict[str, str]) -> Iterator[Finding]:
@@ -98,14 +94,9 @@ def _tensorrt(root: Path, packages: dict[str, str]) -> Iterator[Finding]:
     elif int(module.split(".")[0]) >= 11:
         remedy = "11 has no implicit INT8: use the Q/DQ form ('qdq-translator explicit')."
     yield Finding("TensorRT for Python", PROBLEM if remedy else OK, module, remedy)
-    numpy = _numbers(packages.get("numpy", ""))
-    if _numbers(module) < (8, 6) and numpy >= (1, 24):
-        yield Finding(
-            "NumPy",
-            PROBLEM,
-            f"{packages['numpy']} with TensorRT {module}",
-            "Its bindings use np.bool: pip install 'numpy<1.24'.",
-        )
+    if _numbers(module) < (8, 6) and _numbers(packages.get("numpy", "")) >= (1, 24):
+        remedy = "Its bindings use np.bool: pip install 'numpy<1.24'."
+        yield Finding("NumPy", PROBLEM, f"{packages['numpy']} with TensorRT {module}", remedy)
 
 
 def _trtexec(root: Path, path: str) -> Iterator[Finding]:
@@ -114,9 +105,8 @@ def _trtexec(root: Path, path: str) -> Iterator[Finding]:
     if found:
         yield Finding("trtexec", OK, found)
     elif _l4t(root):
-        yield Finding(
-            "trtexec", PROBLEM, "not found", "sudo apt install libnvinfer-bin (it goes to /usr/src/tensorrt/bin)"
-        )
+        remedy = "sudo apt install libnvinfer-bin (it goes to /usr/src/tensorrt/bin)"
+        yield Finding("trtexec", PROBLEM, "not found", remedy)
     else:
         yield Finding("trtexec", NOTE, "not found", "Only the board needs it.")
 
@@ -150,9 +140,8 @@ def _python(packages: dict[str, str]) -> Iterator[Finding]:
         if name in packages:
             yield Finding(name, OK, packages[name])
     if "onnxruntime" not in packages and "onnxruntime-gpu" not in packages:
-        yield Finding(
-            "onnxruntime", NOTE, "not installed", "verify and --calibrate need it: pip install 'qdq-translator[verify]'"
-        )
+        remedy = "verify and --calibrate need it: pip install 'qdq-translator[verify]'"
+        yield Finding("onnxruntime", NOTE, "not installed", remedy)
 
 
 def _installed() -> dict[str, str]:

@@ -13,6 +13,7 @@ costs a third (`benchmarks/verify.py`). They guard against mixed up, stale or ed
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 from typing import Any, Iterable, Mapping, Optional
 
 import numpy as np
@@ -25,7 +26,12 @@ from qdq_translator.core.formats.layer_precisions import fp16_layers
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.weights import Initializer, Weight
 
-_MODEL_PARTS = {"ends": "graph input, output or opset", "nodes": "node", "initializers": "initializer"}
+_MODEL_PARTS = {
+    "ends": ("graph input, output or opset", "has another type, shape or version"),
+    "nodes": ("node", ""),
+    "initializers": ("initializer", "has other values"),
+}
+"""Part of the model's contents -> what it holds, and how one of them differs."""
 
 
 def _of_tensor(tensor: Initializer) -> str:
@@ -118,36 +124,36 @@ def _rest(files: TranslationFiles, config: Mapping[str, Any], wrote: Mapping[str
     """Changes outside entries: comments and order in a file, other keys of the config, files of other sets."""
     if config.get(SET_KEY) != wrote.get(SET_KEY):
         return ["The precision config and the report are of different translations (their set ids differ)."]
-    now = {"config": digest_of_json({key: value for key, value in config.items() if key != SET_KEY})}
+    own = {key: value for key, value in config.items() if key != SET_KEY}
+    now: list[tuple[str, Path, Any]] = [("config", files.config, own)]
     for key, path in (("cache", files.cache), ("layer_arg", files.layer_arg)):
-        now[key] = digest_of_json(path.read_bytes().decode("utf-8", "surrogateescape") if path.is_file() else "")
-    paths = {"cache": files.cache, "layer_arg": files.layer_arg, "config": files.config}
+        text = path.read_bytes().decode("utf-8", "surrogateescape") if path.is_file() else ""
+        now.append((key, path, text))
     return [
-        f"{paths[key].name} was changed after the translation, in none of its entries."
-        for key, digest in now.items()
-        if digest != wrote.get(key)
+        f"{path.name} was changed after the translation, in none of its entries."
+        for key, path, content in now
+        if digest_of_json(content) != wrote.get(key)
     ]
 
 
 def _model(wrote: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[str]:
     found: list[str] = []
-    for part, what in _MODEL_PARTS.items():
+    for part, (what, how) in _MODEL_PARTS.items():
         before, after = wrote.get(part, {}), now[part]
-        label = (lambda name: name) if part == "ends" else (lambda name, what=what: f"{what} '{name}'")
-        found += [f"The model has lost the {label(name)}." for name in before if name not in after]
-        found += [f"The model has a new {label(name)}." for name in after if name not in before]
+        label = "{}" if part == "ends" else f"{what} '{{}}'"
+        found += [f"The model has lost the {label.format(name)}." for name in before if name not in after]
+        found += [f"The model has a new {label.format(name)}." for name in after if name not in before]
         for name in before:
             if name in after and before[name] != after[name]:
-                how = "has other values"
-                if part == "nodes":
-                    same_wiring = before[name].split()[:1] == after[name].split()[:1]
-                    how = (
-                        "has other attributes" if same_wiring else "is another operator or reads or makes other tensors"
-                    )
-                elif part == "ends":
-                    how = "has another type, shape or version"
-                found.append(f"The model's {label(name)} {how} than the translation wrote.")
+                differs = how or _other_node(before[name], after[name])
+                found.append(f"The model's {label.format(name)} {differs} than the translation wrote.")
     return found
+
+
+def _other_node(before: str, after: str) -> str:
+    """From the digests of `_of_nodes`."""
+    same_wiring = before.split()[:1] == after.split()[:1]
+    return "has other attributes" if same_wiring else "is another operator or reads or makes other tensors"
 
 
 def _cache(

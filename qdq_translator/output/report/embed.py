@@ -71,15 +71,20 @@ class _Texts:
         return self.numbers.setdefault(text, len(self.numbers))
 
     def rows(self, columns: dict[str, Callable[[Any], Any]], items: Sequence[Any]) -> dict[str, Any]:
-        rows = [[self.number(of(x)) if key[0] == "$" else of(x) for key, of in columns.items()] for x in items]
+        rows: list[list[Any]] = []
+        for item in items:
+            rows.append([])
+            for key, of in columns.items():
+                rows[-1].append(self.number(of(item)) if key[0] == "$" else of(item))
         return {"keys": list(columns), "rows": rows}
 
     def findings(self, layers: Sequence[Layer]) -> dict[int, list[list[int]]]:
-        found = {}
+        found: dict[int, list[list[int]]] = {}
         for layer in layers:
-            rows = ((row.text, row.found, row.source, row.status) for row in layer.findings)
-            found[layer.index] = [[self.number(text) for text in row] for row in rows]
-        return {index: rows for index, rows in found.items() if rows}
+            for row in layer.findings:
+                texts = map(self.number, (row.text, row.found, row.source, row.status))
+                found.setdefault(layer.index, []).append(list(texts))
+        return found
 
 
 def page_data(

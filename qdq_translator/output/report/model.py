@@ -96,8 +96,8 @@ class Network:
             for end in ends:
                 tensor = self.tensors[self.tensor(end.name)]
                 tensor.role, tensor.shape = role, end.shape
-        self.inputs = [self.tensor(end.name) for end in report.inputs]
-        self.outputs = [self.tensor(end.name) for end in report.outputs]
+        self.inputs = [self.tensor_index[end.name] for end in report.inputs]
+        self.outputs = [self.tensor_index[end.name] for end in report.outputs]
         for row in report.scales:
             self.tensors[self.tensor(row.tensor)].row = row
         for shared in report.shared_ranges:
@@ -122,7 +122,7 @@ class Network:
             kind = "gpu"
         elif kind == "fp16":
             kind = "limit" if row.limited else "avoidable" if row.avoidable else "expected"
-        inputs, outputs = ([self.tensor(name) for name in names] for names in (row.inputs, row.outputs))
+        inputs, outputs = list(map(self.tensor, row.inputs)), list(map(self.tensor, row.outputs))
         layer = Layer(len(self.layers), row, kind, device, self.tensor(row.cause) if row.cause else -1, inputs, outputs)
         if verdict is not None:
             layer.findings, layer.subgraph = verdict.findings, verdict.subgraph

@@ -114,9 +114,8 @@ def notes(results: Tuning) -> Iterator[str]:
         yield f"tried, not chosen: {'; '.join(tried)}"
     for row in results.additivity:
         yield (
-            f"{counted(row.tensors, 'layer')} in FP16 should remove {100 * row.expected_share:.0f}% of "
-            "the noise energy by "
-            f"the noise account; measured: {100 * row.measured_share:.0f}%"
+            f"{counted(row.tensors, 'layer')} in FP16 should remove {100 * row.expected_share:.0f}% of the noise "
+            f"energy by the noise account; measured: {100 * row.measured_share:.0f}%"
         )
     sums = (row.account.sentence for row in results.sensitivity[:1])
     yield from (sentence for sentence in sums if "interact" in sentence)
