@@ -115,7 +115,7 @@ def translate(
 
     samples = _data(graph, settings) if settings.calibration is not None else None
     if samples is not None:
-        _refit(network, settings, samples, progress, where)
+        _refit(network, settings, samples, where)
     types = network.types
     context = context_of(network, scales, settings)
     data = None
@@ -463,7 +463,7 @@ def _data(graph: Graph, settings: Settings) -> Samples:
     return load_data(graph, settings.calibration, settings.input_shapes)
 
 
-def _refit(network: Network, settings: Settings, samples: Samples, progress: Progress, where: Evaluation) -> None:
+def _refit(network: Network, settings: Settings, samples: Samples, where: Evaluation) -> None:
     """`--equalize` and `--unify_scales requantize`. Raises UserError for `--equalize` of a network with its own scales,
     whose quantized weights would change; and if `--prove` refutes the Scales, which is a bug."""
     from qdq_translator.simulate.calibration.equalize import equalize
@@ -482,8 +482,7 @@ def _refit(network: Network, settings: Settings, samples: Samples, progress: Pro
     if equalizes or requantizes:
         samples = only_finite(samples, settings.calibration.ignore_nonfinite, where=where)
     if equalizes:
-        equalize(network.graph, network.types, samples, progress, where).report(network.diagnostics)
-        network.changed()
+        equalize(network, settings, samples, where).report(network.diagnostics)
     if requantizes:
         requantize(network, settings, samples, network.diagnostics, where)
         for row in prove(network.stages, settings.input_shapes, {}):

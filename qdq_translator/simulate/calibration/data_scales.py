@@ -48,7 +48,7 @@ from qdq_translator.simulate.calibration.methods import (
     percentile,
     squared_error,
 )
-from qdq_translator.simulate.calibration.observe import observe
+from qdq_translator.simulate.calibration.observe import Observed, observe
 from qdq_translator.simulate.calibration.on_output import search
 from qdq_translator.simulate.evaluation import HERE, Evaluation
 from qdq_translator.simulate.implicit import SimulationOptions
@@ -100,8 +100,10 @@ class DataScales:
         diagnostics: Diagnostics,
         progress: Progress = silent,
         where: Evaluation = HERE,
+        observer: Callable[..., Observed] = observe,
     ) -> None:
-        self._wanted = wanted
+        """observer: `observe`, or what does the same for a trial."""
+        self._wanted, self._observer = wanted, observer
         self._samples, self._diagnostics, self._progress, self._where = samples, diagnostics, progress, where
         self._histograms: dict[str, Histogram] = {}
         self._misfits: dict[str, AuditedScale] = {}
@@ -249,7 +251,7 @@ class DataScales:
             for name, scale in context.scales.items()
             if (scale.explicit or scale.origin.rule == RECALIBRATED) and name not in without
         }
-        observed = observe(
+        observed = self._observer(
             context.graph,
             context.types,
             applied,

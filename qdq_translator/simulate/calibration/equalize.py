@@ -12,47 +12,43 @@ more than the order of a sum.
   Gemm or a layer of the list above, and read by one. Anything else (a graph output, Clip with a bound, Sigmoid) leaves
   its set unchanged. Channels that a layer joins have one factor.
 - f = (largest channel / channel) ** strength, rounded down to a power of two, at most LARGEST. Channels of zeros keep
-  factor 1.
-- The strength is the one with the least loss on samples not used for the ranges; 0 (no change) is among the choices.
-  The factors that are applied have it, and the ranges of these samples too.
+  factor 1. Measured, and no gain on two networks: an exponent of the weights that read a channel.
+- Factors come from one half of the samples. STRENGTHS are judged on the other half, with the ranges, shared ranges and
+  precisions of the translation (`trial`), but without the layers of --keep_fp16: `tune` tries many sets of these with
+  one set of factors.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import math
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
+from copy import copy
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from qdq_translator.core.diagnostics import Diagnostics
-from qdq_translator.core.progress import Progress, silent
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import RESIZES, VIEWS, Unions, axis, clip_bounds, crops, transposed
-from qdq_translator.ir.qparams import INT8_MAX
 from qdq_translator.ir.types import TensorTypes
-from qdq_translator.simulate.account import Judge
+from qdq_translator.scales.network import Network
 from qdq_translator.simulate.calibration.histogram import Histogram
-from qdq_translator.simulate.calibration.methods import mse
-from qdq_translator.simulate.calibration.observe import observe
-from qdq_translator.simulate.calibration.on_output import is_less
+from qdq_translator.simulate.calibration.observe import Observed, observe
+from qdq_translator.simulate.calibration.trial import Trials
 from qdq_translator.simulate.evaluation import HERE, Evaluation
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, placement_of, simulate
 from qdq_translator.simulate.inputs import Samples
-from qdq_translator.simulate.metrics import noise_to_db
-from qdq_translator.simulate.segments import PLAIN
+from qdq_translator.targets.settings import Settings
 
 RULE = "K1"
-STRENGTHS = (0.75, 0.5)
-"""Besides 0. The first one, unless the second is surely better, which is not tried if the first gains nothing."""
+STRENGTHS = (0.75, 0.5, 1.0)
+"""Besides 0. The best of those that surely gain; on a network for which LEAST_RUNS are all, the first one alone."""
 LARGEST = 64.0
-MOST_RUNS, FEW_VALUES = 16, 512
-"""Half of the runs are for the ranges. Twice as many if the outputs have fewer values than that."""
+LEAST_RUNS, MOST_RUNS, VALUES = 8, 64, 2**27
+"""Runs, half of them for the ranges: as many as make so many VALUES of activations within these limits, so that a
+full-size network takes no longer than a small one."""
 KEPT = 2**13
 """Values of a tensor, of each run."""
-LEAST_DB = 0.3
-"""Gain on held-out samples below which nothing is changed."""
-OPTIONS = SimulationOptions()
 _TOO_FEW = "it needs 2 samples or more, one to fit and one to judge"
 _HOMOGENEOUS = (
     "Relu",
@@ -69,8 +65,8 @@ Places = Dict[str, np.ndarray]
 
 
 class Equalized(NamedTuple):
-    """tensors: that were rescaled. before_db, after_db: SQNR of the worst output on held-out samples. why: if nothing
-    changed.
+    """tensors: that were rescaled. before_db, after_db: SQNR (sum over the outputs) on held-out samples. why: if
+    nothing changed.
     """
 
     tensors: tuple[str, ...] = ()
@@ -80,10 +76,7 @@ class Equalized(NamedTuple):
     why: str = "no factors gain on samples that they were not taken from"
 
     def report(self, diagnostics: Diagnostics) -> None:
-        gain = (
-            f"{self.before_db:.1f} to {self.after_db:.1f} dB with a range for each tensor, on samples that the factors "
-            "were not taken from"
-        )
+        gain = f"{self.before_db:.1f} to {self.after_db:.1f} dB on samples that the factors were not taken from"
         text = f"--equalize rescaled the channels of {len(self.tensors)} tensors (strength {self.strength:g}): {gain}."
         if not self.tensors:
             text = f"--equalize changed nothing: {self.why}."
@@ -91,21 +84,23 @@ class Equalized(NamedTuple):
         tell(RULE, text, data={"tensors": list(self.tensors), "strength": self.strength})
 
 
-def equalize(
-    graph: Graph, types: TensorTypes, samples: Samples, progress: Progress = silent, where: Evaluation = HERE
-) -> Equalized:
-    """Changes the weights of the graph, which are all float32."""
-    few = sum(math.prod(types.static_shape(name) or ()) for name in graph.outputs) < FEW_VALUES
-    samples = samples.some(MOST_RUNS * (1 + few))
+def equalize(network: Network, settings: Settings, samples: Samples, where: Evaluation = HERE) -> Equalized:
+    """Changes the weights of the network, which are all float32 and have no scales."""
+    graph, types = network.graph, network.types
+    values = sum(math.prod(types.static_shape(name) or ()) for name in graph.tensors() if not graph.is_constant(name))
+    samples = samples.some(min(max(VALUES // values, LEAST_RUNS), MOST_RUNS))
     sets = equal_sets(graph, types)
     if not sets:
         return Equalized(why="no layers of this network pass factors of channels from one product to the next")
     if samples.runs < 2:
         return Equalized(why=_TOO_FEW)
-    key = "equalize", graph.to_model(), samples
-    factors, found = where.engine.remembered(key, lambda: _choose(graph, types, sets, samples, progress, where))
+    settings = dataclasses.replace(settings, keep_fp16=())
+    policy = {**vars(settings.policy), "on": sorted(settings.policy.on)}
+    key = "equalize", graph.to_model(), samples, policy, settings.calibration, str(settings.hardware)
+    factors, found = where.engine.remembered(key, lambda: _choose(network, settings, sets, samples, where))
     of_tensor = _of_tensor(sets, factors)
     _apply(graph, of_tensor)
+    network.changed()
     return Equalized(*found)._replace(tensors=tuple(name for name, row in of_tensor.items() if (row != 1).any()))
 
 
@@ -113,41 +108,46 @@ _Factors = List[Optional[np.ndarray]]
 
 
 def _choose(
-    graph: Graph, types: TensorTypes, sets: Sequence[Places], samples: Samples, progress: Progress, where: Evaluation
+    network: Network, settings: Settings, sets: Sequence[Places], samples: Samples, where: Evaluation
 ) -> tuple[_Factors, Equalized]:
     """Factors of each set (None for an unchanged set), and their gain."""
-    fit, held_out = (samples.chosen(list(range(first, samples.runs, 2))) for first in (0, 1))
-    names = [n for n in graph.tensors() if types.is_float(n) and not graph.is_constant(n) and n not in graph.outputs]
-    given = ImplicitNetwork(graph.to_model(), dict.fromkeys(names, 1.0), {}, frozenset())  # INT8 layers need all scales
-    rounded = [name for name in placement_of(given, OPTIONS, graph, types).held if name in names]
-    seen, others = (
-        observe(graph, types, {}, rounded, part, progress, counter=_Seen, where=where).histograms
-        for part in (fit, held_out)
-    )
-    reach = [_reach(places, seen) for places in sets]
-    for name, row in seen.items():
-        row.merge(others[name])
-    judge = Judge(given, OPTIONS, held_out, None, types, where=where)
-
-    def noise(strength: float) -> np.ndarray:
-        """(runs,) on held-out samples."""
-        tried, of_tensor = Graph.from_picture(graph.picture()), _of_tensor(sets, [_factors(r, strength) for r in reach])
-        _apply(tried, of_tensor)
-        scales = {name: row.scale(of_tensor.get(name, np.ones_like(row.channels))) for name, row in seen.items()}
-        model, weights = tried.picture()
-        network = ImplicitNetwork(model, {**given.scales, **scales}, {}, frozenset(), weights=weights)
+    observer = _Observer()
+    trials = Trials(network, settings, samples, where, observer)
+    before = best = trials.of(network)
+    chosen: _Factors = [None] * len(sets)
+    strength = 0.0
+    reach = [_reach(places, observer.seen) for places in sets]
+    for power in STRENGTHS if samples.runs > LEAST_RUNS else STRENGTHS[:1]:
+        factors = [_factors(row, power) for row in reach]
+        tried = copy(network)
+        tried.graph, observer.factors = Graph.from_picture(network.graph.picture()), _of_tensor(sets, factors)
+        _apply(tried.graph, observer.factors)
+        tried.changed()
+        found = trials.of(tried)
+        del tried
         gc.collect()  # graphs are cycles that hold weights
-        return judge.noises(simulate(network, OPTIONS).model, (PLAIN,), PLAIN)[0]
+        if found.gains_over(before) and found.db > best.db:
+            best, chosen, strength = found, factors, power
+    return chosen, Equalized((), strength, before.db, best.db)
 
-    before, strength = noise(0.0), STRENGTHS[0]
-    after = noise(strength)
-    for other in STRENGTHS[1:] if after.mean() < before.mean() else ():
-        found = noise(other)
-        strength, after = (other, found) if is_less(found, after) else (strength, after)
-    gain = Equalized((), strength, noise_to_db(before.mean()), noise_to_db(after.mean()))
-    if gain.after_db < gain.before_db + LEAST_DB or not is_less(after, before):
-        return [None] * len(sets), gain._replace(strength=0.0, after_db=gain.before_db)
-    return [_factors(_reach(places, seen), strength) for places in sets], gain
+
+class _Observer:
+    """What `observe` does, with one run of the network for all factors. seen: tensors before they are rescaled.
+    factors: of the channels of tensors."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, _Seen] = {}
+        self.factors: dict[str, np.ndarray] = {}
+
+    def __call__(self, graph: Graph, types: TensorTypes, *given: Any, where: Evaluation) -> Observed:
+        scales, tensors, samples, *_ = given
+        unseen = [name for name in tensors if name not in self.seen]
+        if unseen:
+            found = observe(graph, types, scales, unseen, samples, counter=_Seen, where=where).histograms
+            for name, row in found.items():  # may be rescaled already
+                row.divide(self.factors.get(name))
+            self.seen.update(found)
+        return Observed({name: self.seen[name].histogram(self.factors.get(name)) for name in tensors}, 0)
 
 
 class _Seen:
@@ -166,20 +166,22 @@ class _Seen:
         self.channels = np.maximum(self.channels, other.channels)
         self.values = np.concatenate([self.values, other.values], axis=1)
 
-    def scale(self, factors: np.ndarray) -> float:
-        """With the least squared error when each channel is multiplied by its factor; 1 without finite values other
-        than 0.
-        """
-        histogram, amax = Histogram(), float((self.channels * factors).max())
-        if not 0 < amax < math.inf:
-            return 1.0
-        histogram.cover(0.0, amax)
+    def divide(self, factors: Optional[np.ndarray]) -> None:
+        if factors is not None:
+            self.channels, self.values = self.channels / factors, self.values / factors[:, None]
+
+    def histogram(self, factors: Optional[np.ndarray]) -> Histogram:
+        """Of the kept values, each channel multiplied by its factor."""
+        factors, histogram = np.ones_like(self.channels) if factors is None else factors, Histogram()
+        amax = float((self.channels * factors).max())
+        if math.isfinite(amax):
+            histogram.cover(0.0, amax)
         histogram.add(self.values * factors[:, None])
-        return mse(histogram) / INT8_MAX
+        return histogram
 
 
 def _reach(places: Places, seen: Mapping[str, _Seen]) -> Optional[np.ndarray]:
-    """The largest magnitude at each place, of the tensors that are rounded; None if one is not finite."""
+    """The largest magnitude at each place, of the tensors that were observed; None if one is not finite."""
     largest = np.zeros(1 + max(int(own.max()) for own in places.values()), np.float32)
     for name in places.keys() & seen.keys():
         if not np.isfinite(seen[name].channels).all():

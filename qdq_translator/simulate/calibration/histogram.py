@@ -66,15 +66,15 @@ class Histogram:
         if not flat.size:
             return
         rows = flat.reshape(*values.shape[:2], -1) if values.ndim > 1 else flat.reshape(1, 1, -1)
-        lows, highs = rows.min(axis=2).min(axis=0), rows.max(axis=2).max(axis=0)
-        low, high = float(lows.min()), float(highs.max())
+        low, high = float(flat.min()), float(flat.max())
         if not (math.isfinite(low) and math.isfinite(high)):
             finite = flat[np.isfinite(flat)]
             self.non_finite += flat.size - finite.size
             self.add(finite)
             return
         if values.ndim > 1:
-            self._widen(np.maximum(highs, -lows))
+            highs = rows.max(axis=2).max(axis=0)
+            self._widen(highs if low >= 0 else np.maximum(highs, -rows.min(axis=2).min(axis=0)))
         self.cover(low, high)
         size = rows[0].size if values.ndim > 1 else 1
         step = -(-size // MOST_COUNTED) | 1
