@@ -82,8 +82,9 @@ def faster(
     search = _Search(network, settings, said, lossy, read)
     for most in (FURTHER_REGION, END_ON_GPU):
         _without_slow(search, most)
-    if search.first is not None:
-        search.without(together(search.left, _all(search.network)))
+    every = _all(search.network) if search.first is not None else {}
+    if every:
+        search.without(together(search.left, every))
     left = search.left
     nodes = dict.fromkeys(node for rewritten in left.values() for node in rewritten)
     for node in nodes if 1 < len(nodes) <= _ONE_BY_ONE else ():

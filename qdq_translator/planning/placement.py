@@ -140,7 +140,7 @@ def _allowed(
     """Layers with a precision, and those of them whose scales allow INT8. wanted: layers that nothing else keeps above
     INT8."""
     layers: set[str] = set()
-    able: set[str] = set()
+    kept: set[str] = set()  # above INT8 by their device or the layer argument alone
     int8: set[str] = set()
     for node in graph.nodes:
         inputs, outputs = float_ends(node, graph, types)
@@ -152,8 +152,8 @@ def _allowed(
         ends = inputs if explicit or (by_inputs and node.is_op(*WEIGHTED)) else (*inputs, *outputs)
         lacking = [name for name in ends if name not in known]
         if not lacking or (by_inputs and _maker_fused_with(graph, node, lacking) in int8):
-            (able if node.name not in wanted else int8).add(node.name)
-    return layers, able | int8
+            (int8 if node.name in wanted else kept).add(node.name)
+    return layers, int8 | kept
 
 
 def _maker_fused_with(graph: Graph, node: Node, lacking: Sequence[str]) -> str:

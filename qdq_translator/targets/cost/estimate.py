@@ -82,7 +82,7 @@ class _Fusing:
     def _behind(self, node: Node, name: str, layer: FusedLayer) -> Optional[FusedLayer]:
         """The layer with the only reader of what it makes, or with the Sigmoid of a SiLU; None if it does not fuse."""
         silu = node.is_op("Sigmoid") and self._silu(node)
-        if not silu and self.graph.only_consumer(name) is None:
+        if not silu and self.graph.only_consumer(name) is None:  # another reader needs the tensor in memory
             return None
         if node.is_op(*ACTIVATIONS):
             layer.expects = "mul" if silu else ""
