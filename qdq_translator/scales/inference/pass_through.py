@@ -62,5 +62,5 @@ def backward(node: Node, context: Context) -> bool:
     values = [context.scale(name) for name in outputs]
     if not outputs or None in values:
         return False
-    largest = max(value for value in values if value is not None)
+    largest = max(filter(None, values))
     return context.give(tensor, largest, "S3", node, outputs[values.index(largest)])
