@@ -116,13 +116,15 @@ def print_fitted(out: Console, sections: Sequence[Section], lines: int = LINES, 
     printed = [(section, _lines(out, section, out.width)) for section in sections]
     full = [(text, _row_ends(text, _lines(out, section, _UNWRAPPED))) for section, text in printed if text]
     kept = [len(ends) for _, ends in full]
+    # a title stands below a blank line
+    least = [min(len(ends), 1 if text[0].strip() else 2) for text, ends in full]
 
     def height(index: int) -> int:
         ends = full[index][1]
         return ends[kept[index] - 1] + (kept[index] < len(ends))
 
-    while sum(map(height, range(len(full)))) > lines and max(kept) > 1:
-        kept[max((index for index, rows in enumerate(kept) if rows > 1), key=height)] -= 1
+    while sum(map(height, range(len(full)))) > lines and kept != least:
+        kept[max((index for index, rows in enumerate(kept) if rows > least[index]), key=height)] -= 1
     for (text, ends), rows in zip(full, kept):
         shown = ends[rows - 1]
         more = [f"  ... {len(text) - shown} more lines: --all"] if shown < len(text) else []
