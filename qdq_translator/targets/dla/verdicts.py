@@ -134,7 +134,7 @@ def _notes(context: Context, layers: list[rows.Verdict], subgraphs: int, platfor
     notes = []
     if platform is not None and platform.note and not platform.dla:
         notes.append(f"{platform.name}: {platform.note} ({platform.source}).")
-    dynamic = [name for name in context.graph.inputs if context.types.static_shape(name) is None]
+    dynamic = [name for name in context.graph.inputs if not context.types.static_shape(name)]
     if dynamic:
         notes.append(
             "The DLA runs static shapes only: build with equal minimum, optimum and maximum shapes for "
