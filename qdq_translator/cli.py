@@ -61,7 +61,6 @@ def _abandon_output() -> None:
 
 
 def _run(module_name: str, prog: str, argv: Sequence[str]) -> int:
-    verbose = "--verbose" in argv
     if sys.stderr is None:  # closed; print would take the standard output instead
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
@@ -74,36 +73,32 @@ def _run(module_name: str, prog: str, argv: Sequence[str]) -> int:
         module = importlib.import_module(f"qdq_translator.commands.{module_name}")
         with _log_on_stderr():
             return int(module.run(options))
-    except UserError as error:
-        if verbose:
-            _print_traceback()
-        else:
-            print(f"{prog}: {error}", file=sys.stderr)
-        if isinstance(error, UsageError):
-            print(f"See '{prog} --help'.", file=sys.stderr)
-        return error.exit_status
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
         print(f"{prog}: interrupted", file=sys.stderr)
         return 130
-    except ModuleNotFoundError as error:
-        if verbose or (error.name or "").split(".")[0] == "qdq_translator":
-            raise
+    except Exception as error:
+        return _told(error, prog, "--verbose" in argv)
+
+
+def _told(error: Exception, prog: str, verbose: bool) -> int:
+    """Prints what went wrong, with `verbose` where; the exit status."""
+    if verbose:
+        import traceback
+
+        traceback.print_exc()
+    elif isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("qdq_translator"):
         print(
-            f"{prog}: the Python package '{error.name}' is not installed. "
-            "Install the program with all that it needs: python3 -m pip install qdq-translator (or 'pip "
-            "install .' in a "
-            "checkout).",
+            f"{prog}: the Python package '{error.name}' is not installed. Install the program with all that it needs: "
+            "python3 -m pip install qdq-translator (or 'pip install .' in a checkout).",
             file=sys.stderr,
         )
-        return 1
-    except Exception as error:
-        if verbose:
-            _print_traceback()
-        else:
-            print(f"{prog}: {unexpected(error)}", file=sys.stderr)
-        return 1
+    else:
+        print(f"{prog}: {error if isinstance(error, UserError) else unexpected(error)}", file=sys.stderr)
+    if isinstance(error, UsageError):
+        print(f"See '{prog} --help'.", file=sys.stderr)
+    return error.exit_status if isinstance(error, UserError) else 1
 
 
 @contextlib.contextmanager
@@ -125,12 +120,6 @@ def _log_on_stderr() -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         log.setLevel(before)
-
-
-def _print_traceback() -> None:
-    import traceback
-
-    traceback.print_exc()
 
 
 def main(argv: Optional[Sequence[str]] = None, prog: str = "qdq-translator") -> int:

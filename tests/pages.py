@@ -7,7 +7,7 @@ from typing import Any, Sequence
 
 from qdq_translator.core.formats.engine_rows import Engine
 from qdq_translator.core.formats.report_rows import Report
-from qdq_translator.core.formats.rows import read
+from qdq_translator.core.formats.rows import plain, read
 from qdq_translator.output.report import changes, html, model
 
 
@@ -30,7 +30,8 @@ def comparison_page(report: dict[str, Any], against: dict[str, Any], **more: Any
 
 
 def compare(against: dict[str, Any], report: dict[str, Any], *names: Any) -> dict[str, Any]:
-    return changes.compare(rows(against), rows(report), *names)
+    found: dict[str, Any] = plain(changes.compare(rows(against), rows(report), *names))
+    return found
 
 
 class Page:

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from qdq_translator.commands.check_engine import Sections, inspect, inspect_explicit, lines_of, sections
 from qdq_translator.commands.located import is_explicit, locate, print_commands, print_next
@@ -13,7 +13,7 @@ from qdq_translator.core.disk import read_text, refuse_overwriting, write_file
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.engine_rows import Engine
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.formats.report_rows import Report
+from qdq_translator.core.formats.report_rows import Comparison, Report
 from qdq_translator.core.formats.rows import plain, read
 from qdq_translator.core.formats.schemas import board_schema, read_json, results_schema, tuning_schema
 from qdq_translator.core.formats.tune_rows import Tuning
@@ -57,19 +57,19 @@ def run(options: Options) -> int:
     if options.json:
         if engines:
             content["engine"] = plain(engines[-1])
-        print(format_report({**(comparison or content), **compared}), end="")
+        print(format_report({**(plain(comparison) if comparison else content), **compared}), end="")
     elif written:
         print(f"Wrote {' and '.join(written)}")
     else:
         _draw(options, report, comparison, above, files)
     disobeyed = any(not engine.summary.obeys or engine.unfused for engine in engines)
-    return int((options.strict and disobeyed) or bool(comparison and comparison["worse"]))
+    return int((options.strict and disobeyed) or bool(comparison and comparison.worse))
 
 
 def _draw(
     options: Options,
     report: Report,
-    comparison: Optional[Dict[str, Any]],
+    comparison: Optional[Comparison],
     above: Sections,
     files: Optional[TranslationFiles],
 ) -> None:

@@ -670,6 +670,73 @@ class DlaSummary(Row):
     notes: Texts
 
 
+class ComparedSide(Row):
+    """A translation. macs_share, layers_share: percent in INT8, on the DLA if that is the target; None if unknown.
+    scales: tensors with one."""
+
+    name: str
+    model: str
+    target: str
+    options: Texts
+    macs_share: Optional[float]
+    layers_share: Optional[float]
+    milliseconds: Optional[float]
+    gpu_layers: int
+    scales: int
+
+
+class ChangedOption(Row):
+    name: str
+    before: str
+    after: str
+
+
+class ChangedLayer(Row):
+    """a, b: where it runs and in which precision, in words; None if that side lacks it. reason: of B."""
+
+    name: str
+    op: str
+    a: Optional[str]
+    b: Optional[str]
+    reason: str
+
+
+class ChangedLayers(Row):
+    """union: layers of A or B."""
+
+    union: int
+    only_a: int
+    only_b: int
+    changed: Tuple[ChangedLayer, ...]
+
+
+class ChangedScale(Row):
+    tensor: str
+    a: Optional[float]
+    b: Optional[float]
+
+
+class ChangedCauses(Row):
+    """Tensors without scale from which others would follow, in A only and in B only."""
+
+    gone: Texts
+    new: Texts
+
+
+class Comparison(Row):
+    """`report --against --json`. worse: how B is worse than A, '' if it is not."""
+
+    schema_version: int
+    a: ComparedSide
+    b: ComparedSide
+    same_source: bool
+    worse: str
+    options: Tuple[ChangedOption, ...]
+    layers: ChangedLayers
+    scales: Tuple[ChangedScale, ...]
+    causes: ChangedCauses
+
+
 class DeploySummary(Row):
     """`deploy --json`. dla: layers per verdict. verdict: None if nothing was compared; reasons: for it. failed: missed
     thresholds. consumers: program -> its commands on the board; refused: program -> why. redone: steps."""

@@ -47,29 +47,32 @@ class Cluster(Engine):
                 f"The scheduler at {address} cannot be reached: {error}.".replace("..", "."),
                 "Start it with 'dask scheduler', or name another with --scheduler.",
             ) from error
-        self._check()
+        try:
+            self._check()
+        except UserError:
+            self.close()
+            raise
 
     def _check(self) -> None:
+        """Raises UserError without workers, and for workers whose versions differ."""
         patient_until = time.monotonic() + PATIENCE
         while not self._client.nthreads():
             if time.monotonic() > patient_until:
-                self.close()
                 raise UserError(f"The scheduler at {self._address} has no workers.", "Start some with 'dask worker'.")
             time.sleep(0.1)
         try:
             versions = self._client.run(version)
         except Exception as error:
-            self.close()
             raise UserError(
                 f"A worker of {self._address} cannot load qdq-translator: {error}.",
                 f"Install {_words(version())} on every worker.",
             ) from error
         for worker, found in versions.items():
-            try:
-                _same(found, worker)
-            except UserError:
-                self.close()
-                raise
+            if tuple(found) != version():
+                raise UserError(
+                    f"Worker {worker} has {_words(found)}; here is {_words(version())}.",
+                    "Install the same versions everywhere.",
+                )
 
     def parts(self, work: Work, ranges: Sequence[range]) -> Iterator[Any]:
         packed = pack(work)
@@ -146,13 +149,6 @@ def _runtime() -> str:
 def _words(found: Sequence[str]) -> str:
     names = ("qdq-translator", "onnxruntime", "numpy", "Python")
     return ", ".join(f"{name} {number}" for name, number in zip(names, found))
-
-
-def _same(found: Sequence[str], where: str) -> None:
-    if tuple(found) != version():
-        raise UserError(
-            f"Worker {where} has {_words(found)}; here is {_words(version())}.", "Install the same versions everywhere."
-        )
 
 
 def _shard(body: bytes, parts: list[bytes], digest: str, first: int, last: int, asked: tuple[str, ...]) -> Any:

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.core.formats.engine_rows import ComparedEngines, Difference, Engine, Side
 from qdq_translator.core.formats.report_rows import Report, RootCause
 from qdq_translator.core.formats.rows import made_of
@@ -35,78 +36,78 @@ class Change:
     ratio: Optional[float] = None
 
 
-def compare(against: Report, report: Report, names: tuple[str, str] = ("A", "B")) -> dict[str, Any]:
-    """`report --against --json` (docs/report_schema.md): A is `against`, B is `report`."""
+def compare(against: Report, report: Report, names: tuple[str, str] = ("A", "B")) -> rows.Comparison:
+    """A is `against`, B is `report`."""
     before, after = Network(against), Network(report)
-    rows = changed_layers(before, after)
+    changed = changed_layers(before, after)
     a, b = (_side(*each) for each in zip((against, report), (before, after), names))
     old, new = causes_of(against), causes_of(report)
-    return {
-        "schema_version": COMPARISON_SCHEMA_VERSION,
-        "a": a,
-        "b": b,
-        "same_source": against.source.sha256 == report.source.sha256,
-        "worse": _worse(a, b),
-        "options": changed_options(against, report),
-        "layers": {
-            "union": len({*before.layer_index, *after.layer_index}),
-            "only_a": sum(row.after is None for row in rows),
-            "only_b": sum(row.before is None for row in rows),
-            "changed": [_changed_row(row) for row in rows],
-        },
-        "scales": [
-            {"tensor": row.name, "a": row.before and row.before.scale, "b": row.after and row.after.scale}
+    return rows.Comparison(
+        schema_version=COMPARISON_SCHEMA_VERSION,
+        a=a,
+        b=b,
+        same_source=against.source.sha256 == report.source.sha256,
+        worse=_worse(a, b),
+        options=changed_options(against, report),
+        layers=rows.ChangedLayers(
+            union=len({*before.layer_index, *after.layer_index}),
+            only_a=sum(row.after is None for row in changed),
+            only_b=sum(row.before is None for row in changed),
+            changed=tuple(map(_changed_layer, changed)),
+        ),
+        scales=tuple(
+            rows.ChangedScale(row.name, row.before and row.before.scale, row.after and row.after.scale)
             for row in changed_scales(before, after)
-        ],
-        "causes": {"gone": [t for t in old if t not in new], "new": [t for t in new if t not in old]},
-    }
+        ),
+        causes=rows.ChangedCauses(tuple(t for t in old if t not in new), tuple(t for t in new if t not in old)),
+    )
 
 
-def _changed_row(row: Change) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "op": (row.after or row.before).op,
-        "a": row.before and row.before.label,
-        "b": row.after and row.after.label,
-        "reason": row.after.reason if row.after else "",
-    }
+def _changed_layer(row: Change) -> rows.ChangedLayer:
+    return rows.ChangedLayer(
+        row.name,
+        (row.after or row.before).op,
+        row.before and row.before.label,
+        row.after and row.after.label,
+        row.after.reason if row.after else "",
+    )
 
 
-def _side(report: Report, network: Network, name: str) -> dict[str, Any]:
-    """macs_share and layers_share: percent in INT8, on the DLA if that is the target."""
+def _side(report: Report, network: Network, name: str) -> rows.ComparedSide:
     macs, layers = shares(network)[:2]
     implied = PRESETS.get(report.options.get("preset") or "", {})
-    return {
-        "name": name,
-        "model": report.model,
-        "target": report.target,
-        "options": [
+    return rows.ComparedSide(
+        name=name,
+        model=report.model,
+        target=report.target,
+        options=tuple(
             f"--{row['name']}" if row["value"] == "yes" else f"--{row['name']} {row['value']}"
             for row in option_rows(report)
             if row["changed"] and not (row["name"] in implied and implied[row["name"]] == report.options[row["name"]])
-        ],
-        "macs_share": first_share(macs),
-        "layers_share": first_share(layers),
-        "milliseconds": report.cost.milliseconds if report.cost else None,
-        "gpu_layers": sum(layer.kind == "gpu" for layer in network.layers),
-        "scales": len(report.scales),
-    }
+        ),
+        macs_share=first_share(macs),
+        layers_share=first_share(layers),
+        milliseconds=report.cost.milliseconds if report.cost else None,
+        gpu_layers=sum(layer.kind == "gpu" for layer in network.layers),
+        scales=len(report.scales),
+    )
 
 
-def _worse(a: dict[str, Any], b: dict[str, Any]) -> str:
+def _worse(a: rows.ComparedSide, b: rows.ComparedSide) -> str:
     """How B is worse, '' if it is not; translations for different targets are not compared."""
-    if a["target"] != b["target"]:
+    if a.target != b.target:
         return ""
     said = []
-    key, what = ("macs_share", "MACs") if None not in (a["macs_share"], b["macs_share"]) else ("layers_share", "layers")
-    if None not in (a[key], b[key]) and b[key] < a[key]:
-        said.append(f"{b[key]:.1f}% of the {what} are in INT8, {a[key]:.1f}% were")
-    if b["gpu_layers"] > a["gpu_layers"]:
-        said.append(f"{counted(b['gpu_layers'], 'layer')} on the GPU, {a['gpu_layers']} before")
+    by_macs = a.macs_share is not None and b.macs_share is not None
+    old, new = (side.macs_share if by_macs else side.layers_share for side in (a, b))
+    if old is not None and new is not None and new < old:
+        said.append(f"{new:.1f}% of the {'MACs' if by_macs else 'layers'} are in INT8, {old:.1f}% were")
+    if b.gpu_layers > a.gpu_layers:
+        said.append(f"{counted(b.gpu_layers, 'layer')} on the GPU, {a.gpu_layers} before")
     # nobody estimates the GPU's layers: with fewer of them the DLA takes longer, and that is no loss
-    timed = None not in (a["milliseconds"], b["milliseconds"]) and b["gpu_layers"] >= a["gpu_layers"]
-    if timed and b["milliseconds"] > a["milliseconds"]:
-        said.append(f"{milliseconds(b['milliseconds'])} (estimate), {milliseconds(a['milliseconds'])} before")
+    timed = None not in (a.milliseconds, b.milliseconds) and b.gpu_layers >= a.gpu_layers
+    if timed and (b.milliseconds or 0.0) > (a.milliseconds or 0.0):
+        said.append(f"{milliseconds(b.milliseconds)} (estimate), {milliseconds(a.milliseconds)} before")
     return "; ".join(said)
 
 
@@ -191,17 +192,15 @@ def option_rows(report: Report) -> list[dict[str, Any]]:
     ]
 
 
-def changed_options(against: Report, report: Report) -> list[dict[str, str]]:
+def changed_options(against: Report, report: Report) -> tuple[rows.ChangedOption, ...]:
     old, new = ({**r.options, "cache version": r.cache_version.number} for r in (against, report))
-    return [
-        {
-            "name": name if name == "cache version" else f"--{name}",
-            "before": _option_text(old.get(name)),
-            "after": _option_text(new.get(name)),
-        }
+    return tuple(
+        rows.ChangedOption(
+            name if name == "cache version" else f"--{name}", _option_text(old.get(name)), _option_text(new.get(name))
+        )
         for name in dict.fromkeys((*old, *new))
         if old.get(name) != new.get(name)
-    ]
+    )
 
 
 def _option_text(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from typing import Any, Iterable, Iterator, Optional, Sequence
+from typing import Iterable, Iterator, Optional, Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,6 +13,7 @@ from rich.markup import escape
 from qdq_translator.core.formats.engine_rows import ComparedEngines
 from qdq_translator.core.formats.report_rows import (
     Applied,
+    Comparison,
     End,
     Finding,
     LayerPlan,
@@ -376,54 +377,57 @@ def _end(row: End) -> tuple[str, str, str, str]:
     return row.name, shape(row.shape), scale(row.scale) or ("float" if row.is_float else "integer"), row.hex or ""
 
 
-def print_comparison(comparison: dict[str, Any], everything: bool = False, above: Sequence[Section] = ()) -> None:
+def print_comparison(comparison: Comparison, everything: bool = False, above: Sequence[Section] = ()) -> None:
     """comparison: from `changes.compare`. above: sections that precede it."""
     parts = (_print_sides, _print_changed_layers, _print_changed_scales, _print_worse)
     sections = (functools.partial(part, comparison=comparison, everything=everything) for part in parts)
     print_fitted(Console(highlight=False), [*above, *sections], everything=everything)
 
 
-def _print_sides(console: Console, comparison: dict[str, Any], everything: bool) -> None:
-    a, b = sides = comparison["a"], comparison["b"]
+def _print_sides(console: Console, comparison: Comparison, everything: bool) -> None:
+    a, b = sides = comparison.a, comparison.b
     for letter, side in zip("AB", sides):
-        options = " ".join(side["options"]) or "default options"
-        console.print(f"[bold]{letter}[/bold]  {escape(side['name'])}: {escape(options)}", soft_wrap=True)
-    if not comparison["same_source"]:
+        options = " ".join(side.options) or "default options"
+        console.print(f"[bold]{letter}[/bold]  {escape(side.name)}: {escape(options)}", soft_wrap=True)
+    if not comparison.same_source:
         console.print("The two were made from different files.", style="yellow")
-    on_dla = " on the DLA" if a["target"] == b["target"] != "gpu" else ""
+    on_dla = " on the DLA" if a.target == b.target != "gpu" else ""
     rows: list[tuple[str, ...]] = []
-    for key, what in (("macs_share", "MACs"), ("layers_share", "layers")):
-        shares = ("unknown" if side[key] is None else f"{side[key]:.1f}%" for side in sides)
-        rows.append((f"{what} in INT8{on_dla}", *shares))
-    if None not in (a["milliseconds"], b["milliseconds"]):
-        rows.append(("estimated time", *(milliseconds(side["milliseconds"]) for side in sides)))
-    if a["gpu_layers"] or b["gpu_layers"]:
-        rows.append(("layers on the GPU", *(str(side["gpu_layers"]) for side in sides)))
-    rows.append(("tensors with a scale", *(str(side["scales"]) for side in sides)))
+    rows.append((f"MACs in INT8{on_dla}", *(_share(side.macs_share) for side in sides)))
+    rows.append((f"layers in INT8{on_dla}", *(_share(side.layers_share) for side in sides)))
+    if None not in (a.milliseconds, b.milliseconds):
+        rows.append(("estimated time", *(milliseconds(side.milliseconds) for side in sides)))
+    if a.gpu_layers or b.gpu_layers:
+        rows.append(("layers on the GPU", *(str(side.gpu_layers) for side in sides)))
+    rows.append(("tensors with a scale", *(str(side.scales) for side in sides)))
     print_table(console, ("", "A", "B"), rows, right=(1, 2))
 
 
-def _print_changed_layers(console: Console, comparison: dict[str, Any], everything: bool) -> None:
-    layers = comparison["layers"]
-    only = [f"{layers[key]} only in {side}" for key, side in (("only_a", "A"), ("only_b", "B")) if layers[key]]
-    differ = f"{len(layers['changed'])} of {counted(layers['union'], 'layer')} run differently"
+def _share(percent: Optional[float]) -> str:
+    return "unknown" if percent is None else f"{percent:.1f}%"
+
+
+def _print_changed_layers(console: Console, comparison: Comparison, everything: bool) -> None:
+    layers = comparison.layers
+    only = [f"{count} only in {side}" for count, side in ((layers.only_a, "A"), (layers.only_b, "B")) if count]
+    differ = f"{len(layers.changed)} of {counted(layers.union, 'layer')} run differently"
     title(console, "; ".join([differ, ", ".join(only)] if only else [differ]))
-    cells = ((row["name"], row["op"], *(row[side] or "not there" for side in "ab")) for row in layers["changed"])
+    cells = ((row.name, row.op, row.a or "not there", row.b or "not there") for row in layers.changed)
     print_table(console, ("layer", "operator", "A", "B"), cells, everything=everything)
 
 
-def _print_changed_scales(console: Console, comparison: dict[str, Any], everything: bool) -> None:
-    scales = comparison["scales"]
+def _print_changed_scales(console: Console, comparison: Comparison, everything: bool) -> None:
+    scales = comparison.scales
     if not scales:
         return
     title(console, f"{counted(len(scales), 'scale')} {'differs' if len(scales) == 1 else 'differ'}")
-    cells = ((row["tensor"], *("none" if row[s] is None else f"{row[s]:.6g}" for s in "ab")) for row in scales)
+    cells = ((row.tensor, *("none" if s is None else f"{s:.6g}" for s in (row.a, row.b))) for row in scales)
     print_table(console, ("tensor", "A", "B"), cells, right=(1, 2), everything=everything)
 
 
-def _print_worse(console: Console, comparison: dict[str, Any], everything: bool) -> None:
-    if comparison["worse"]:
-        console.print(f"B is worse than A: {escape(comparison['worse'])}.", style="yellow", soft_wrap=True)
+def _print_worse(console: Console, comparison: Comparison, everything: bool) -> None:
+    if comparison.worse:
+        console.print(f"B is worse than A: {escape(comparison.worse)}.", style="yellow", soft_wrap=True)
 
 
 def print_engines(console: Console, compared: ComparedEngines, everything: bool = False) -> None:
