@@ -116,6 +116,7 @@ def test_f1_not_folded(body: str, output: str, kept: bool) -> None:
     text = f"g ({inputs}) => (float[1,4,4,4] y{output}) {{ {pair('x', 'd')} {body} }}"
     t = same_function(model(text, opset=14, w=weights(4, 3, 3, 3), **BN, **S))
     assert ("BatchNormalization" in ops(t)) == kept
+    assert [told.node for told in t.diagnostics.of_rule("F1")] == ["BatchNormalization_y"] * kept
 
 
 def test_f1_matmul_of_higher_rank_is_left() -> None:
@@ -205,6 +206,7 @@ def test_f2_maxpool_of_other_paddings(pad: str, folded: bool) -> None:
                      channels=np.array([0, 1, 0, 0, 0, 0, 0, 0]), negative=np.array([0, 0, -1, 0, 0, 0, 0, 0]), **S)  # fmt: skip
     t = same_function(explicit, random_inputs(explicit, 2))
     assert ("Pad" not in ops(t)) == folded
+    assert [told.node for told in t.diagnostics.of_rule("F2")] == ["Pad_p"] * (not folded)
 
 
 def test_f2_a_window_in_padding_only() -> None:
@@ -231,7 +233,9 @@ def test_f2_a_padded_tensor_with_a_scale_of_its_own(scale: float, folded: bool) 
 def test_f2_a_padded_tensor_with_another_reader_or_as_output() -> None:
     for reader in ("v = Exp(p)", "v = Identity(p)"):
         text = f"g (float[1,3,8,8] x) => (float[a,b,c,d] y, float[a,e,f,g] v) {{ {pair('x', 'q')} p = Pad(q, pads)  y = Conv(p, w)  {reader} }}"
-        assert "Pad" in ops(same_function(model(text, w=weights(4, 3, 3, 3), pads=PADS, **S)))
+        t = same_function(model(text, w=weights(4, 3, 3, 3), pads=PADS, **S))
+        (told,) = t.diagnostics.of_rule("F2")
+        assert "Pad" in ops(t) and "'p'" in told.message
 
 
 # ------------------------------------------------------------------ F3

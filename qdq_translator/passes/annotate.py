@@ -14,7 +14,7 @@ import onnx
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats.calibration_cache import scale_to_hex
-from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.graph import Graph
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.scales.table import ScaleTable
 from qdq_translator.targets.precision import LayerPlan
@@ -33,8 +33,11 @@ def annotate(graph: Graph, types: TensorTypes, scales: ScaleTable, plan: list[La
     """
     said = {name: _said(scales, name) for name in graph.tensors() if name in scales and types.is_float(name)}
     for node, layer in zip(graph.nodes, plan):
-        of_outputs = _joined(node, said)
-        texts = {"precision": layer.precision, "device": layer.device, **of_outputs}
+        made = [name for name in node.outputs if name in said]
+        several = sum(map(bool, node.outputs)) > 1
+        texts: dict[str, str] = {"precision": layer.precision, "device": layer.device}
+        for key in ("scale", "origin"):
+            texts[key] = "\n".join(f"{name}: {said[name][key]}" if several else said[name][key] for name in made)
         texts.update(reason=layer.reason, cure=layer.cure)
         node.metadata = {**node.metadata, **_prefixed(texts)}
     for name, texts in said.items():
@@ -45,16 +48,6 @@ def annotate(graph: Graph, types: TensorTypes, scales: ScaleTable, plan: list[La
 
 def _prefixed(texts: dict[str, str]) -> dict[str, str]:
     return {PREFIX + key: text for key, text in texts.items() if text}
-
-
-def _joined(node: Node, said: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Scales and origins of a node's outputs, by name if it has several."""
-    made = [name for name in node.outputs if name in said]
-    several = sum(map(bool, node.outputs)) > 1
-    return {
-        key: "\n".join(f"{name}: {said[name][key]}" if several else said[name][key] for name in made)
-        for key in ("scale", "origin")
-    }
 
 
 def has_place(graph: Graph, diagnostics: Diagnostics) -> bool:

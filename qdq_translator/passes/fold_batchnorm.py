@@ -123,8 +123,8 @@ _LOWEST = float(np.finfo(np.float32).min)
 def fold_pads(network: Network) -> None:
     kept = {}
     for pad in network.graph.of("Pad"):
-        reader = network.graph.only_consumer(pad.outputs[0])
-        if reader is not None and reader.is_op("Conv", "AveragePool", "MaxPool"):
+        readers = network.graph.consumers(pad.outputs[0])
+        for reader in [reader for reader in readers if reader.is_op("Conv", "AveragePool", "MaxPool")][:1]:
             try:
                 _fold_pad(network, pad, reader)
             except Stays as why:
@@ -134,6 +134,8 @@ def fold_pads(network: Network) -> None:
 
 def _fold_pad(network: Network, pad: Node, reader: Node) -> None:
     graph, source = network.graph, pad.inputs[0]
+    if graph.only_consumer(pad.outputs[0]) is not reader:
+        raise Stays(f"'{pad.outputs[0]}' is a graph output or has another reader")
     weight = graph.initializers.get(reader.input(1))
     window = operators.window(reader, None if weight is None else weight.dims)
     pads = operators.pads(pad, graph.array)

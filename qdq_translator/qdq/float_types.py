@@ -21,6 +21,7 @@ from onnx import AttributeProto, TensorProto
 
 from qdq_translator.ir.constants import is_dequantize, is_quantize, is_quantizer
 from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.ir.qparams import along
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.ir.weights import Initializer, to_array
 from qdq_translator.qdq.explicit import Placed
@@ -74,10 +75,7 @@ def floor_scales(placed: Placed) -> int:
         for node in graph.consumers(name):
             values = graph.array(node.inputs[0])
             if values is not None:
-                shape = [1] * values.ndim
-                if old.ndim:
-                    shape[int(node.get("axis", 0))] = -1
-                changed = np.rint(values * (old / new).reshape(shape))
+                changed = np.rint(values * along(old / new, node.get("axis", 0), values.ndim))
                 graph.add_initializer(node.inputs[0], np.clip(changed, -127, 127).astype(np.int8))
         placed.scales[name] = new
     return count
@@ -123,7 +121,7 @@ class Typing:
         self.types = TensorTypes(graph)
         self.kind: dict[str, int] = {name: v.type.tensor_type.elem_type for name, v in graph.inputs.items()}
         self.casts: dict[tuple[str, int], str] = {}
-        self._constants: dict[tuple[str, int], str] = {}
+        self._halves: dict[str, str] = {}
 
     def run(self) -> None:
         """Control flow and its bodies stay float32."""
@@ -206,13 +204,11 @@ class Typing:
     def _constant(self, name: str, wanted: int) -> str:
         if wanted == FLOAT:
             return name
-        if (name, wanted) not in self._constants:
+        if name not in self._halves:
             values = to_array(self.graph.initializers[name]).astype(np.float32)
-            with np.errstate(over="ignore"):
-                values = np.clip(values, -LARGEST_FLOAT16, LARGEST_FLOAT16)
-            made = self.graph.unique_name(f"{name}_{_WORD[wanted]}")
-            self._constants[name, wanted] = self.graph.add_initializer(made, values.astype(np.float16))
-        return self._constants[name, wanted]
+            values = np.clip(values, -LARGEST_FLOAT16, LARGEST_FLOAT16)
+            self._halves[name] = self.graph.constant(f"{name}_{_WORD[HALF]}", values.astype(np.float16))
+        return self._halves[name]
 
     def _output(self, name: str, wanted: int) -> None:
         graph = self.graph
