@@ -458,7 +458,9 @@ NETWORKS = ["resnet18__ort_s8", "unet__mo_dla_fp32", "vit__ort_u8", "mlp__nvpq13
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("kind", ["fp32", "fp16", "dla"])
 def test_networks_are_built_by_tensorrt_rtx(name: str, kind: str) -> None:
-    """Parsed and built strongly typed by TensorRT-RTX 1.7 (GPU, no DLA); `benchmarks/explicit.py` builds the whole zoo."""
+    """Parsed and built strongly typed by TensorRT-RTX 1.7 (GPU, no DLA); `benchmarks/explicit.py` builds the whole zoo.
+
+    The function is that of the Q/DQ model, or nearer to the float network (rule P1 rounds less of a transformer)."""
     path = need_shared(OWN_MODELS / f"{name}.onnx")
     options = TranslateOptions(
         asymmetric="widen", preset="dla" if kind == "dla" else "gpu", infer_average_pool_scales=True
@@ -468,7 +470,8 @@ def test_networks_are_built_by_tensorrt_rtx(name: str, kind: str) -> None:
     assert rtx.build(made.model) == ()
     feeds = random_inputs(made.model, 1)
     wanted, got = run(onnx.load(path), feeds)[0], run(made.model, feeds)[0]
-    assert sqnr(wanted, got) > 15
+    exact = run(translate(path, TranslateOptions(asymmetric="widen")).model, feeds)[0]
+    assert sqnr(wanted, got) > 15 or sqnr(exact, got) > sqnr(exact, wanted) + 3
 
 
 @pytest.mark.parametrize("name", NETWORKS)
