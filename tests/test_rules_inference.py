@@ -934,7 +934,8 @@ def test_p1_small_rows_on_a_dla(assume: str | None) -> None:
     arrays["position"] = rng.choice([-23.8125, 23.8125], (1, 8, 4, 4)) * [1, 0, 0, 0]  # a: 31.75, as t
     scales = {"s": np.float32(2**-4), "t": np.float32(2**-2), "z": np.int8(0)}
     shapes = {"shape": np.array([1, 8, 16]), "image": np.array([1, 8, 4, 4])}
-    given = model(text, **scales, **shapes, **{name: values.astype(np.float32) for name, values in arrays.items()})
+    floats = {name: values.astype(np.float32) for name, values in arrays.items()}
+    given = model(text, **scales, **shapes, **floats)
     explicit = ExplicitNetwork.of(given)
     feed = {"x": rng.normal(0, 0.5, (1, 8, 4, 4)).astype(np.float32)}
     wanted = Session(float_twin(explicit).to_model(), "float").run(feed)["y"]
@@ -943,10 +944,15 @@ def test_p1_small_rows_on_a_dla(assume: str | None) -> None:
         noise = Session(network, "rounded").run(feed)["y"].reshape(wanted.shape) - wanted
         return float(10 * np.log10(np.sum(wanted**2) / np.sum(noise**2)))
 
+    unequal = model(text.replace(pair("c", "c2", "t"), pair("c", "c2")), **scales, **shapes, **floats)
     found = {}
     for without in ([], ["keep_norm_fp16"]):
-        made = translate(given, TranslateOptions(preset="dla", platform="jetpack-6.2", without=without, assume=assume))
+        asked = TranslateOptions(preset="dla", platform="jetpack-6.2", without=without, assume=assume)
+        made = translate(given, asked)
         found[not without] = decibels(simulate(ImplicitNetwork.of(made), SimulationOptions.on("orin-dla")).model)
         assert next(row for row in made.plan if row.outputs == ("a",)).precision == ("int8" if without else "fp16")
         assert {d.rule for d in made.diagnostics}.issuperset({"P1"} if without else ())
+        assert ("U1" in {d.rule for d in translate(unequal, asked).diagnostics}) == bool(
+            without
+        )  # an Add in FP16 needs no one range
     assert found[True] > decibels(explicit.model) - 0.5 > found[False] + 6, found

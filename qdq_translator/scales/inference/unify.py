@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Collection
+from typing import Any, Collection, Mapping
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats import report_rows as rows
@@ -29,7 +29,7 @@ from qdq_translator.core.words import counted
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import COMPARISONS, ELEMENTWISE, POOLING, SIGMOIDS, Unions
 from qdq_translator.scales.inference.context import Context
-from qdq_translator.scales.inference.formulas import WITHIN_ONE
+from qdq_translator.scales.inference.formulas import WITHIN_ONE, around_normalizations
 from qdq_translator.scales.table import Origin
 
 RULE = "U1"
@@ -91,6 +91,13 @@ def shared_tensors(node: Node, context: Context) -> list[str]:
     return [name for name in known if scales[name].origin.rule not in MARKERS]
 
 
+def sharing_layers(context: Context) -> list[tuple[Node, list[str]]]:
+    """Layers that need one range for tensors, and these tensors. Without those that rule P1 keeps in FP16."""
+    kept = around_normalizations(context.graph) if context.policy.keep_norms else {}
+    every = ((node, shared_tensors(node, context)) for node in context.graph.nodes if node.name not in kept)
+    return [(node, shared) for node, shared in every if len(shared) > 1]
+
+
 def unify_scales(context: Context, diagnostics: Diagnostics) -> list[SharedRange]:
     """Reports the sets of tensors whose scales differ and should not, or raises them to the largest (mode 'max', and
     'data' what the data have not given one range). Nothing is done for GPU targets and with mode 'off'."""
@@ -131,10 +138,11 @@ def differing_ranges(context: Context) -> list[tuple[list[str], list[str]]]:
     return [(members, [name for name in members if _applied(name, context)]) for members, _ in sets]
 
 
-def sharing(tensor: str, context: Context) -> list[Node]:
-    """Layers that need a range for the tensor that they share with others; [] if no other layer reads it."""
+def sharing(tensor: str, layers: Mapping[str, list[str]], context: Context) -> list[Node]:
+    """Layers that need a range for the tensor that they share with others; [] if no other layer reads it. layers: name
+    of each of `sharing_layers` -> its tensors."""
     readers = context.graph.consumers(tensor)
-    found = [node for node in readers if {tensor} < {*shared_tensors(node, context)}]
+    found = [node for node in readers if tensor in layers.get(node.name, ())]
     return found if len(found) < len(readers) else []
 
 
@@ -148,8 +156,7 @@ def free_sets(context: Context, freed: Collection[str] = ()) -> list[list[str]]:
         for source in scale.origin.source.split(", "):
             if source in scales:
                 unions.join(name, source)
-    for node in graph.nodes if context.policy.for_dla else ():
-        shared = shared_tensors(node, context)
+    for _, shared in sharing_layers(context) if context.policy.for_dla else ():
         for name in shared[1:]:
             if scales.value(name) == scales.value(shared[0]):
                 unions.join(name, shared[0])
@@ -177,8 +184,7 @@ class _Groups:
         self.unions: Unions[str] = Unions()
         self.ends: dict[str, tuple[float, float]] = {}
         """Root -> its set's smallest scale that counts (infinite where none does) and its largest scale."""
-        every = ((node, shared_tensors(node, context)) for node in context.graph.nodes)
-        self.needs = [(node, shared) for node, shared in every if len(shared) > 1]
+        self.needs = sharing_layers(context)
         for name, scale in context.scales.items():
             if is_handed_on(name, context):
                 self._join([name, scale.origin.source], math.inf)

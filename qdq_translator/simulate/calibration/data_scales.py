@@ -334,6 +334,7 @@ class DataScales:
         unseen = {name for _, applied in sets for name in applied}.difference(self._histograms, kept, handed_on)
         if unseen:  # a rule made their scales of the model's
             self._observe([name for name in context.graph.tensors() if name in unseen], context)
+        layers = {node.name: shared for node, shared in unify.sharing_layers(context)}
         for members, applied in sets:
             own = [name for name in applied if name in self._histograms and name not in kept]
             own = [name for name in own if self._histograms[name].amax > 0]
@@ -350,7 +351,7 @@ class DataScales:
             rows.append({**about, "worst": worst, "cost_db": costs})
             if not taken:
                 continue
-            apart = {name: (cost, unify.sharing(name, context)) for name, cost in costs.items()}
+            apart = {name: (cost, unify.sharing(name, layers, context)) for name, cost in costs.items()}
             self.lost.update((name, row) for name, row in apart.items() if row[1])
             for name in followers:
                 old = context.scales[name]
