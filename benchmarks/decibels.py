@@ -1,14 +1,13 @@
 """How far an implicit INT8 network is from its float, and how far the Q/DQ network is that it came from.
 
-    python -m benchmarks.decibels [--trained] [--only NAME] [--write] [--zoo FOLDER]
+    python -m benchmarks.decibels [--trained] [--only NAME] [--write]
 
 SQNR in dB of the worst output on samples that nothing was calibrated on (64; 32 of digits, 16 of the denoiser), simulated, for the GPU and for Orin's DLA: the Q/DQ model as
 given; its translation with the inference rules of `--preset gpu`; ranges of `--calibrate` by `mse`, and by `output` (of a Q/DQ model
 with `--recalibrate` for all scales of its own, which move only if that gains; weights keep every quantized value); on the DLA also with
 `--unify_scales requantize`; a float network also with `--equalize`. The reference of a Q/DQ model is the same network without the rounding of its activations. glyphs Q/DQ: by ONNX Runtime's quantization.
 --trained: also MobileNet-, MnasNet- and RegNet-like networks, each in float and after quantization-aware training on scikit-learn's
-digits (needs PyTorch; trained once, minutes, into e2e_workflow/work). --zoo: instead, the Q/DQ models of a folder with one input of
-float32 and known shape, on 16 samples of random numbers of deviation 1, ranges from 16 others. `--write` puts the table into docs/accuracy.md.
+digits (needs PyTorch; trained once, minutes, into e2e_workflow/work). `--write` puts the table into docs/accuracy.md. The Q/DQ models of a folder: `benchmarks.zoo_decibels`.
 """
 
 from __future__ import annotations
@@ -103,23 +102,6 @@ def _pair(name: str, folder: Path) -> Iterator[Case]:
     yield from (Case(f"{name} {kind}", path, data["test"], options) for kind, path in paths.items())
 
 
-def zoo(models: Path, folder: Path) -> Iterator[Case]:
-    for path in sorted(models.glob("*.onnx"), key=lambda path: path.stat().st_size):
-        network = load_model(path)[0]
-        known = {tensor.name for tensor in network.graph.initializer}
-        inputs = [one for one in network.graph.input if one.name not in known]
-        sizes = [size.dim_value for size in inputs[0].type.tensor_type.shape.dim]
-        quantized = any(node.op_type == "QuantizeLinear" for node in network.graph.node)
-        is_float = inputs[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
-        if quantized and is_float and len(inputs) == 1 and sizes and sizes[0] in (0, 1) and all(sizes[1:]):
-            for seed, part in enumerate(("train", "test")):
-                values = np.random.default_rng(seed).standard_normal((16, *sizes[1:])).astype(np.float32)
-                np.savez(folder / f"{path.stem}_{part}.npz", **{inputs[0].name: values})
-            train, test = (folder / f"{path.stem}_{part}.npz" for part in ("train", "test"))
-            shapes = [f"{inputs[0].name}:{'x'.join(map(str, [1, *sizes[1:]]))}"]
-            yield Case(path.stem, path, test, {"calibrate": str(train), "shapes": shapes})
-
-
 def line(case: Case, target: str) -> str:
     model = load_model(case.model)[0]
     has_scales = any(node.op_type == "QuantizeLinear" for node in model.graph.node)
@@ -152,14 +134,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trained", action="store_true", help="the networks that need PyTorch, too")
     parser.add_argument("--only", default="", help="networks whose name begins so")
-    parser.add_argument("--zoo", type=Path, help="a folder with Q/DQ models")
     parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.name}")
     asked = parser.parse_args()
     print("\n".join(HEAD))
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        for case in zoo(asked.zoo, work) if asked.zoo else prepared(work, asked.trained):
+        for case in prepared(work, asked.trained):
             for target in TARGETS if case.name.startswith(asked.only) else ():
                 try:
                     rows.append(line(case, target))
