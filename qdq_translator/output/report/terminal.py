@@ -237,14 +237,17 @@ def _print_what_if(console: Console, report: Report) -> None:
 
 
 def _print_layers(console: Console, report: Report) -> None:
+    """The reasons are numbered and stand below the table: most layers share a few."""
     title(console, "Plan")
     timed = report.cost is not None
-    rows = (
-        (row.name, row.op, row.runs, _part_of(row), *(_cost_of(row) if timed else ()), row.reason)
-        for row in report.plan
-    )
-    titles = ("layer", "op", "runs in", "MACs", *(("ms", "bound by") if timed else ()), "reason")
+    reasons: dict[str, str] = {}
+    rows = []
+    for row in report.plan:
+        why = reasons.setdefault(row.reason, str(len(reasons) + 1))
+        rows.append((row.name, row.op, row.runs, _part_of(row), *(_cost_of(row) if timed else ()), why))
+    titles = ("layer", "op", "runs in", "MACs", *(("ms", "bound by") if timed else ()), "why")
     print_table(console, titles, rows, right=(3, 4) if timed else (3,))
+    print_pairs(console, ((number, reason) for reason, number in reasons.items()))
 
 
 def _cost_of(row: LayerPlan) -> tuple[str, str]:

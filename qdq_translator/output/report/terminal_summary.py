@@ -137,7 +137,7 @@ def print_many(summaries: Sequence[rows.Summary], failures: list[dict[str, str]]
 def _figures(summary: rows.Summary, timed: bool) -> Iterator[str]:
     layers, macs = summary.coverage.layers, summary.coverage.macs
     best = summary.dla.shares.dla_int8 if summary.dla else None
-    yield f"{best.layers if best else layers.int8} of {layers.total}"
+    yield f"{best.layers if best else layers.int8}/{layers.total}"
     yield percent(best.macs if best else macs.int8, macs.total) if macs.total else "unknown"
     if timed:
         yield milliseconds(summary.cost.milliseconds if summary.cost else None).replace(" ms", "")
