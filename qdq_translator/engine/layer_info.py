@@ -75,6 +75,7 @@ class EngineLayer:
         kinds = [t.precision for t in self.inputs if t.precision in FLOATING]
         if not kinds:
             return ""
+        # names of kernels that multiply INT8, as TensorRT's tactics and CUTLASS spell them
         if "int8" in kinds and re.search(r"i8i8|int8|imma|i8f32|i8816|i8i32", self.tactic):
             return "int8"
         return max(kinds, key=("int8", "fp8", "fp16", "bf16", "fp32").index)
@@ -141,6 +142,7 @@ def _pieces(text: str, separator: str, known: Mapping[str, Any], nested: str) ->
     ends = [*(match.span() for match in re.finditer(separator, text)), (len(text), len(text))]
     found, start, index = [], 0, 0
     while index < len(ends):
+        # a name may hold separators itself; with more than seven of them the search would cost time in long texts
         longer = range(min(len(ends), index + 8) - 1, index, -1)
         stop = next((end for end in longer if text[start : ends[end][0]] in known), index)
         if stop == index and re.match(nested, text[start:]):

@@ -47,10 +47,5 @@ def write(bundle: Bundle) -> list[str]:
     bundle.write(
         f"cudla/{bundle.name}_io.h", buffers.cpp_header(bundle.name, ends, bundle.image_mean, bundle.image_std)
     )
-    return [
-        "sh cudla/build_loadable.sh",
-        (
-            f'# in the application: #include "{bundle.name}_io.h", cudlaModuleLoadFromMemory of '
-            f"cudla/{bundle.name}.loadable"
-        ),
-    ]
+    use = f'#include "{bundle.name}_io.h", cudlaModuleLoadFromMemory of cudla/{bundle.name}.loadable'
+    return ["sh cudla/build_loadable.sh", f"# in the application: {use}"]

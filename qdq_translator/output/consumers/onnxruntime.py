@@ -35,28 +35,23 @@ for row, value in zip(session.get_outputs(), session.run(None, inputs)):
 
 def refuse(bundle: Bundle) -> str:
     own = {row["tensor"] for row in bundle.files.read_report("scales")["scales"]}
-    names = [name for name in bundle.files.read_cache().scales if ":" in name and name in own]
-    return (
-        f"its reader of native tables splits lines at the first ':', and tensor '{names[0]}' holds one" if names else ""
-    )
+    for name in bundle.files.read_cache().scales:
+        if ":" in name and name in own:
+            return f"its reader of native tables splits lines at the first ':', and tensor '{name}' holds one"
+    return ""
 
 
 def write(bundle: Bundle) -> list[str]:
     bundle.write("onnxruntime/provider_options.json", json.dumps(provider_options(bundle), indent=2) + "\n")
-    cache = (
-        bundle.files.read_cache()
-    )  # the provider itself gives constants a range, so that no entry with ':' is missed
+    cache = bundle.files.read_cache()
+    # the provider itself gives constants a range, so that no entry with ':' is missed
     plain = {name: scale for name, scale in cache.scales.items() if ":" not in name}
     bundle.write(f"onnxruntime/engines/{bundle.files.cache.name}", dataclasses.replace(cache, scales=plain).to_text())
     model = bundle.relative(bundle.files.model, "onnxruntime")
     shapes = [list(end.shape) for end in bundle.inputs]
     bundle.write("onnxruntime/run.py", PROGRAM.format(name=bundle.name, model=model, shapes=shapes))
-    return [
-        (
-            "python3 onnxruntime/run.py    # needs an ONNX Runtime with the TensorRT provider (onnxruntime-gpu, or "
-            "JetPack's wheel)"
-        )
-    ]
+    needs = "needs an ONNX Runtime with the TensorRT provider (onnxruntime-gpu, or JetPack's wheel)"
+    return [f"python3 onnxruntime/run.py    # {needs}"]
 
 
 def provider_options(bundle: Bundle) -> dict[str, str]:

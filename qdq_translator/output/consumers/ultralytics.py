@@ -31,9 +31,7 @@ engine = (here / "{name}_trtexec.engine").read_bytes()
 
 
 def refuse(bundle: Bundle) -> str:
-    if not _metadata(bundle):
-        return "the ONNX file has no metadata of an ultralytics export (stride, task, names)"
-    return ""
+    return "" if _metadata(bundle) else "the ONNX file has no metadata of an ultralytics export (stride, task, names)"
 
 
 def write(bundle: Bundle) -> list[str]:
@@ -45,14 +43,12 @@ def write(bundle: Bundle) -> list[str]:
     base = str(bundle.folder / "ultralytics" / name)
     request = BuildRequest(save_engine=f"{base}_trtexec.engine", layer_info=f"{base}_layer_info.json")
     trtexec.script(bundle, request, "ultralytics/build.sh")
+    export = "yolo export format=engine int8=True"
     minmax = f"8.3.150{'' if bundle.on_dla else ' and later'}: {name}_minmax.cache under that name"
     return [
         "sh ultralytics/build.sh && python3 ultralytics/make_engine.py",
         f"yolo predict {shlex.quote(f'model=ultralytics/{name}.engine')}",
-        (
-            f"# or, with an exporter that reads a cache: {name}.cache beside {name}.pt, then yolo export "
-            "format=engine int8=True"
-        ),
+        f"# or, with an exporter that reads a cache: {name}.cache beside {name}.pt, then {export}",
         f"# {minmax}",
     ]
 

@@ -105,13 +105,8 @@ def cut_lines(split: Optional[rows.CutParts], not_cut: str = "") -> Iterator[tup
     time = f", {milliseconds(part.milliseconds)}" if part.milliseconds is not None else ""
     behind = split.tail_macs_share or 0.0
     macs = f" with {percent(behind, 1)} of the MACs, which are not on the DLA," if behind >= 0.001 else ""
-    yield (
-        "cut",
-        (
-            f"the tail of {counted(len(split.tail), 'layer')}{macs} is a part of its own; files and manifest in "
-            f"{split.folder}"
-        ),
-    )
+    tail = f"the tail of {counted(len(split.tail), 'layer')}{macs} is a part of its own"
+    yield "cut", f"{tail}; files and manifest in {split.folder}"
     yield "", f"the DLA's part {part.file}: {own}, {counted(part.subgraphs or 0, 'subgraph')}{time}"
     yield (
         "",
