@@ -17,6 +17,7 @@ from qdq_translator.targets.settings import Settings
 
 Image = Tuple[Dim, int, int, int]
 """N, C, H, W; the batch size may be unknown."""
+Found = TypeVar("Found")
 _DTYPES: dict[int, Any] = {
     TensorProto.FLOAT: np.float32,
     TensorProto.FLOAT16: np.float16,
@@ -26,6 +27,19 @@ _DTYPES: dict[int, Any] = {
 
 class Stays(Exception):
     """Raised by a rule that leaves a node as it is: why."""
+
+
+def stay_if(found: object, why: str) -> None:
+    """Raises Stays if the condition holds."""
+    if found:
+        raise Stays(why)
+
+
+def known(value: Optional[Found], why: str) -> Found:
+    """The value. Raises Stays if there is none."""
+    if value is None:
+        raise Stays(why)
+    return value
 
 
 class Editor:

@@ -11,6 +11,7 @@ scales determine it, else during inference, as soon as its source has one.
 
 from __future__ import annotations
 
+import importlib
 import math
 from typing import Mapping, Sequence
 
@@ -18,65 +19,18 @@ from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.rules import RULES as REGISTRY
 from qdq_translator.ir.graph import Graph
 from qdq_translator.passes import cleanup
-from qdq_translator.passes.dla import (
-    average_pool,
-    chains,
-    channels_last,
-    conv_padding,
-    deconvolution,
-    dense,
-    depth_space,
-    error_function,
-    folded_axis,
-    hard_activations,
-    identities,
-    kernel_parts,
-    large_windows,
-    linear_axis,
-    max_pool,
-    norms,
-    one_dimension,
-    products,
-    recurrent,
-    reshapes,
-    scales,
-    shapes,
-    spatial_mean,
-    split_conv,
-    tails,
-)
+from qdq_translator.passes.dla import dense, norms
 from qdq_translator.passes.dla.rewriter import Rewriter
 from qdq_translator.scales.network import Network, Stage, report_applied
 from qdq_translator.targets.settings import Settings
 
-RULES = (
-    shapes,
-    identities,
-    recurrent,
-    one_dimension,
-    large_windows,
-    kernel_parts,
-    folded_axis,
-    channels_last,
-    norms,
-    spatial_mean,
-    max_pool,
-    chains,
-    split_conv,
-    dense,
-    reshapes,
-    hard_activations,
-    products,
-    error_function,
-    scales,
-    depth_space,
-    linear_axis,
-    conv_padding,
-    deconvolution,
-    average_pool,
-    tails,
+_ORDER = (
+    "shapes identities recurrent one_dimension large_windows kernel_parts folded_axis channels_last norms spatial_mean "
+    "max_pool chains split_conv dense reshapes hard_activations products error_function scales depth_space linear_axis "
+    "conv_padding deconvolution average_pool tails"
 )
-"""In the order in which they are applied, each once."""
+RULES = tuple(importlib.import_module(f".{name}", __package__) for name in _ORDER.split())
+"""The modules in the order in which they are applied, each once."""
 
 _ROOT = "it divides by a square root, and the DLA has neither root nor power (limit O1)"
 _STEPS = "it is a step function, and the DLA has none except comparisons"
@@ -167,11 +121,8 @@ def _report_growth(before: int, after: int, diagnostics: Diagnostics) -> None:
     if after > 2 * before and after > _SMALL:
         diagnostics.warning(
             "D0",
-            (
-                f"The rewrites increase the weights from {before:,} to {after:,}: Convs that copy values "
-                "have many, and "
-                "the DLA reads all."
-            ),
+            f"The rewrites increase the weights from {before:,} to {after:,}: Convs that copy values have many, and "
+            "the DLA reads all.",
             hint="'qdq-translator report' lists the replaced operators; a network exported without them is faster.",
             data={"before": before, "after": after},
         )

@@ -13,7 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import Rewriter, Row, stay_if
+from qdq_translator.passes.dla.rewriter import Rewriter, Row
+from qdq_translator.passes.editor import stay_if
 
 RULE = "D14"
 OPERATORS, CURED = ("AveragePool",), ("P6",)

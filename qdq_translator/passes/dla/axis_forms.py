@@ -1,6 +1,4 @@
-"""Common part of rules D13, D17 and D23: layers of the DLA that multiply along rows, columns or channels with a
-constant matrix.
-"""
+"""Common part of rules D13, D17 and D23: layers that multiply along rows, columns or channels with a matrix."""
 
 from __future__ import annotations
 
@@ -12,9 +10,9 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, Rewriter, Row, stay_if
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, Rewriter, Row
 from qdq_translator.passes.dla.spatial_mean import WINDOW, factors
-from qdq_translator.passes.editor import Image
+from qdq_translator.passes.editor import Image, stay_if
 from qdq_translator.targets.cost.model import Surface, Work
 
 Matrix = Tuple[np.ndarray, Optional[np.ndarray]]

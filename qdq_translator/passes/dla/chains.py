@@ -41,21 +41,16 @@ from qdq_translator.ir.graph import Node
 from qdq_translator.ir.shape_arithmetic import MOVES
 from qdq_translator.passes.dla import axis_forms
 from qdq_translator.passes.dla.reshapes import target_sizes
-from qdq_translator.passes.dla.rewriter import (
-    LARGEST_BLOCK,
-    LARGEST_KERNEL,
-    MOST_CHANNELS,
-    Rewriter,
-    Stays,
-    known,
-    stay_if,
-)
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, MOST_CHANNELS, Rewriter
+from qdq_translator.passes.editor import Stays, known, stay_if
 
 RULE = "D17"
 _OPS = (*operators.VIEWS, "Transpose", "Gather", "Slice")
 _Step = Tuple[str, List[int]]
 """Reshape and its sizes, Transpose and its axes, or Slice with the begins and the ends of C, H and W."""
 _NO_SIZES = "sizes along its chain are not known"
+_MOST_DIMENSIONS = 8
+"""Of TensorRT."""
 _BATCH = 2
 """Stands for a batch size that is not known."""
 
@@ -82,14 +77,14 @@ def _apart_as_slices(rewriter: Rewriter, node: Node) -> None:
     sizes = operators.split_sizes(node, size, graph.array) if size is not None else None
     if sizes is None or not rewriter.is_float(node.inputs[0]) or not rewriter.rejected(node):
         return
-    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    ends = itertools.accumulate(sizes)
     parts = [(name, end - size, end) for name, size, end in zip(node.outputs, sizes, ends) if name]
     if any(not _all_moved(rewriter, name) for name, _, _ in parts):
         return
-    new = [
-        rewriter.slice(node.inputs[0], name, [begin], [end], [axis], rewriter.node(f"{node.name}_{number}"))
-        for number, (name, begin, end) in enumerate(parts)
-    ]
+    new = []
+    for number, (name, begin, end) in enumerate(parts):
+        part = rewriter.node(f"{node.name}_{number}")
+        new.append(rewriter.slice(node.inputs[0], name, [begin], [end], [axis], part))
     rewriter.replace(RULE, node, new)
 
 
@@ -145,6 +140,7 @@ def _rewrite_all(rewriter: Rewriter, chains: Sequence[list[Node]]) -> bool:
     """All of them or, with the reason noted, none; they may begin with the same links."""
     links = list({id(node): node for chain in chains for node in chain}.values())
     rejected = any(rewriter.rejected(link) for link in links)
+    # one link is a chain if it is a Gather, which the DLA lacks, or a Slice with a negative step (limit S5)
     alone = links[0].is_op("Gather") or "S5" in rewriter.rejected_by(links[0])
     if len(links) < 2 and not (rejected and alone):
         return False
@@ -162,11 +158,11 @@ def _rewrite_all(rewriter: Rewriter, chains: Sequence[list[Node]]) -> bool:
 
 def _shorter(rewriter: Rewriter, chain: Sequence[Node], rejected: bool, branches: bool) -> list[Node]:
     """The simplified chain. branches: others begin with the same links. Raises Stays."""
-    graph, scales = rewriter.graph, rewriter.scales
+    graph = rewriter.graph
     source, target = chain[0].inputs[0], chain[-1].outputs[0]
     stay_if(rewriter.dtype(source) is None, "it moves integers")
-    held = {scales.value(name) for name in (source, *(node.outputs[0] for node in chain))} - {None}
-    stay_if(len(held) > 1, "there are different scales along its chain")
+    differ = rewriter.scales_differ(source, *(node.outputs[0] for node in chain))
+    stay_if(differ, "there are different scales along its chain")
     (start, moved), shape = effect(rewriter, chain, source), known(rewriter.types.shape(target), _NO_SIZES)
     stay_if(not start.size or not moved.size, _NO_SIZES)
     same_order = np.array_equal(start.reshape(-1), moved.reshape(-1))
@@ -232,9 +228,7 @@ def _moved(rewriter: Rewriter, node: Node, values: np.ndarray) -> np.ndarray:
 
 
 def _turned(start: np.ndarray, moved: np.ndarray) -> Optional[list[_Step]]:
-    """A Reshape and a Transpose of four dimensions, the batch first, in the order in which they make `moved` of
-    `start`.
-    """
+    """A Reshape and a Transpose of four dimensions, the batch first, in the order that makes `moved` of `start`."""
     for order in itertools.permutations((1, 2, 3)):
         axes = [0, *order]
         if moved.ndim == 4:
@@ -302,22 +296,10 @@ def _layers(rewriter: Rewriter, chain: Sequence[Node], steps: Sequence[_Step], w
 
 def _axes(start: np.ndarray, moved: np.ndarray) -> Optional[list[int]]:
     """The axis order that converts one to the other; axes of size 1 keep theirs if possible."""
-    if start.size != moved.size or start.ndim != moved.ndim:
+    if start.size != moved.size or start.ndim != moved.ndim or start.ndim > _MOST_DIMENSIONS:
         return None
-    strides = [s // start.itemsize for s in start.strides]
-    wanted = [
-        int(np.moveaxis(moved, i, 0).reshape(moved.shape[i], -1)[-1, 0]) - int(moved.reshape(-1)[0])
-        for i in range(moved.ndim)
-    ]
-    left = list(range(start.ndim))
-    order: list[int] = []
-    for size, distance in zip(moved.shape, wanted):
-        fits = [a for a in left if start.shape[a] == size and (size == 1 or strides[a] * (size - 1) == distance)]
-        if not fits:
-            return None
-        order.append(fits[0])
-        left.remove(fits[0])
-    return order if np.array_equal(start.transpose(order), moved) else None
+    orders = map(list, itertools.permutations(range(start.ndim)))
+    return next((order for order in orders if np.array_equal(start.transpose(order), moved)), None)
 
 
 def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, source: str, last: Node) -> Optional[Node]:

@@ -23,8 +23,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
-from typing import Iterable, Optional, Sequence, Tuple
+from typing import Iterable, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -47,8 +46,7 @@ _TO_NCHW, _TO_NHWC = [0, 3, 1, 2], [0, 2, 3, 1]
 _MOVES = (*operators.VIEWS, "Transpose")
 
 
-@dataclass(frozen=True)
-class _Form:
+class _Form(NamedTuple):
     """shape: of the tensor. rows: its last-but-one axes as H and W. batch: whether its first axis is the batch."""
 
     shape: Tuple[Dim, ...]
@@ -89,7 +87,7 @@ def apply(rewriter: Rewriter) -> None:
     if batch is None:
         return
     matching = _Matching(rewriter, batch)
-    for region in lifting.regions(rewriter, matching.fits):
+    for region in lifting.regions(rewriter, lambda _, node: matching.fits(node)):
         if matching.wanted(region):
             _lift(matching, region)
 
@@ -106,15 +104,10 @@ class _Matching:
 
     def __init__(self, rewriter: Rewriter, batch: Dim) -> None:
         self.rewriter, self.graph, self.batch = rewriter, rewriter.graph, batch
-        self._forms: dict[str, Optional[_Form]] = {}
-
-    def form(self, tensor: str) -> Optional[_Form]:
-        """Of a float activation [..., C] that rule D5 does not take; None for anything else."""
-        if tensor not in self._forms:
-            self._forms[tensor] = self._form(tensor)
-        return self._forms[tensor]
+        self.form = functools.lru_cache(maxsize=None)(self._form)
 
     def _form(self, tensor: str) -> Optional[_Form]:
+        """Of a float activation [..., C] that rule D5 does not take; None for anything else."""
         shape = self.rewriter.activation(tensor)
         sizes = [size for size in shape[1:] if isinstance(size, int) and size > 0]
         if len(shape) not in (2, 3, 4) or len(sizes) < len(shape) - 1 or sizes[-1] > MOST_CHANNELS:
@@ -126,9 +119,7 @@ class _Matching:
         return _Form(shape, (shape[0], sizes[0]) if len(shape) == 3 else self._rows(tensor, shape[0]), False)
 
     def _rows(self, tensor: str, count: int) -> tuple[int, int]:
-        """H and W of a matrix [T, C]: as of the tensor that a Reshape makes a matrix, or of the one that another makes
-        of it.
-        """
+        """H and W of a matrix [T, C]: those of the tensor that a Reshape makes it of, or that another makes of it."""
         maker, found = self.graph.producer.get(tensor), None
         if maker is not None:
             source = next((name for name in maker.reads() if self.form(name)), "")
@@ -237,7 +228,8 @@ class _Matching:
         }
         for name in (name for node in region for name in node.outputs):
             around[name] = [reader for reader in graph.consumers(name) if id(reader) not in inside]
-            around[name] += [None] * (name in graph.outputs)
+            if name in graph.outputs:
+                around[name].append(None)
         cured, added = sum(map(self._cured, region)), 0
         for name, nodes in around.items():
             moving = [node for node in nodes if node is not None and node.is_op(*_MOVES)]
@@ -350,24 +342,22 @@ def _transpose(rewriter: Rewriter, source: str, target: str, order: list[int]) -
 
 def _convert(region: lifting.Region, node: Node, form: _Form, axes: list[int]) -> None:
     """The node on [N, C, H, W], in place. axes: of a Slice or reduction."""
-    rewriter, graph, inputs = region.rewriter, region.rewriter.graph, region.inputs(node)
+    rewriter, inputs = region.rewriter, region.inputs(node)
     if node.is_op(*DENSE):
         dense.convert(rewriter, node, inputs)
-    elif node.is_op(*operators.LAYER_NORMS):
+        return
+    if node.is_op(*operators.LAYER_NORMS):
         _between_transposes(region, node, inputs)
+        return
+    if node.is_op("Slice", *_REDUCTIONS) and len(inputs) == 1:
+        node.set("axes", axes)
     elif node.is_op("Slice", *_REDUCTIONS):
-        graph.set_inputs(node, inputs)
-        if len(inputs) == 1:
-            node.set("axes", axes)
-        else:
-            index = 3 if node.is_op("Slice") else 1
-            graph.set_input(node, index, rewriter.constant(f"{node.name}.axes", np.array(axes, np.int64)))
+        inputs[3 if node.is_op("Slice") else 1] = rewriter.constant(f"{node.name}.axes", np.array(axes, np.int64))
     elif node.is_op(*_OVER_LAST):
         node.set("axis", 1)
-        graph.set_inputs(node, inputs)
     else:
         lifting.lift_constants(rewriter, inputs, "_nchw", form.constant)
-        graph.set_inputs(node, inputs)
+    rewriter.graph.set_inputs(node, inputs)
 
 
 def _between_transposes(region: lifting.Region, node: Node, inputs: list[str]) -> None:

@@ -28,7 +28,8 @@ import numpy as np
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla.axis_forms import build, shift, windowed
-from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, LARGEST_PADDING, Rewriter, known, stay_if
+from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, LARGEST_PADDING, Rewriter
+from qdq_translator.passes.editor import known, stay_if
 
 RULE = "D13"
 OPERATORS, CURED = ("Conv",), ("C4", "C5")
@@ -36,10 +37,8 @@ Two = Tuple[int, int]
 
 
 def zeros(kernel: int, begin: int, end: int, dilation: int) -> Optional[Two]:
-    """(zeros in front, zeros behind) for one axis; None if no kernel of at most 32 suffices.
-
-    Padding must stay below the kernel's size (limit C4), for any dilation.
-    """
+    """(zeros in front, zeros behind) for one axis, so that padding is below the kernel's size (limit C4), for any
+    dilation; None if no kernel of at most 32 suffices."""
     difference = end - begin
     if difference % dilation:
         return None

@@ -19,7 +19,8 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, Rewriter, Row, Stays, stay_if
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, Rewriter, Row
+from qdq_translator.passes.editor import Stays, stay_if
 
 RULE = "D21"
 OPERATORS, CURED = ("ConvTranspose",), ("T5", "T6", "T7", "T9")

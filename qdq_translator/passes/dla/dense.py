@@ -30,7 +30,8 @@ import numpy as np
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import DENSE, ELEMENTWISE, axis, coefficients, transposed
 from qdq_translator.passes.dla import lifting
-from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, MOST_CHANNELS, Rewriter, Stays, stay_if
+from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, MOST_CHANNELS, Rewriter
+from qdq_translator.passes.editor import Stays, stay_if
 
 RULE = "D5"
 PRODUCT = "a product of two activations: the DLA multiplies by constant weights only"
@@ -41,7 +42,8 @@ Kernel = Tuple[int, int]
 
 
 def apply(rewriter: Rewriter) -> None:
-    for region in lifting.regions(rewriter, lambda node: _liftable(rewriter, node)):
+    for region in lifting.regions(rewriter, _liftable):
+        # else the network has no fewer layers on the GPU, and more Reshapes
         if _wanted(rewriter, region):
             _lift(rewriter, region)
 
@@ -89,7 +91,7 @@ def check(rewriter: Rewriter, node: Node) -> None:
     stay_if(node.input(2) and not each, "its bias is not one constant a channel")
 
 
-def _wanted(rewriter: Rewriter, region: list[Node]) -> bool:
+def _wanted(rewriter: Rewriter, region: Sequence[Node]) -> bool:
     """True if the DLA gains layers (those of the region that the table assigns to the GPU, and the flattening in front
     of it) and no more Reshapes from and to two dimensions are added."""
     cured = sum(bool(rewriter.rejected(node)) for node in region)
@@ -102,9 +104,7 @@ def _wanted(rewriter: Rewriter, region: list[Node]) -> bool:
 
 
 def _flattening(rewriter: Rewriter, name: str) -> Optional[Node]:
-    """The node that makes `name`, which is no graph output, from four dimensions and with the same batch size; else
-    None.
-    """
+    """The node that makes `name`, which is no graph output, from four dimensions with the same batch size, or None."""
     node = rewriter.graph.producer.get(name)
     image = rewriter.image(node.inputs[0]) if node is not None and node.is_op(*_FLATTEN) else None
     if image is None or image[0] is None or name in rewriter.graph.outputs:
@@ -126,7 +126,7 @@ def _kernel(rewriter: Rewriter, name: str) -> Optional[Kernel]:
         return None
     source, kernel = node.inputs[0], image[2:]
     own, before = scales.value(name), scales.value(source)
-    fixed = before is not None or source in graph.outputs
+    fixed = before is not None or source in graph.outputs  # it cannot take the scale of what goes
     if own not in (None, before) and fixed:
         return None
 
@@ -195,26 +195,19 @@ def convert(rewriter: Rewriter, node: Node, inputs: list[str], kernel: Kernel = 
     graph = rewriter.graph
     if node.is_op(*DENSE):
         (alpha, beta), turned = coefficients(node), transposed(node, 1)
-        weight = rewriter.weight(
-            node,
-            1,
-            "",
-            lambda w: (w if turned else w.T).reshape(w.shape[0 if turned else 1], -1, *kernel),
-            alpha if node.is_op("Gemm") else 1.0,
-        )
-        width = graph.initializers[weight].dims[0]
-        converted = [inputs[0], weight]
-        if node.is_op("Gemm") and node.input(2):
-            converted.append(
-                rewriter.weight(node, 2, "", lambda c: np.broadcast_to(c.reshape(-1), (width,)).copy(), beta)
-            )
-        graph.set_inputs(node, converted)
-        graph.set_operator(node, "Conv")
-        node.attributes = {}
-        node.set("kernel_shape", list(kernel))
-        return
-    if node.is_op(*_NARY):
-        lifting.lift_constants(rewriter, inputs, "_4d", lambda values: values.reshape(1, -1, 1, 1))
-    if node.is_op("Softmax", "Concat"):
+
+        def rows(weight: np.ndarray) -> np.ndarray:
+            outputs = weight if turned else weight.T
+            return outputs.reshape(len(outputs), -1, *kernel)
+
+        inputs = [inputs[0], rewriter.weight(node, 1, "", rows, alpha)]
+        if node.input(2):
+            width = graph.initializers[inputs[1]].dims[:1]
+            each = rewriter.weight(node, 2, "", lambda c: np.broadcast_to(c.reshape(-1), width).copy(), beta)
+            inputs.append(each)
+        rewriter.become(node, "Conv", kernel_shape=list(kernel))
+    elif node.is_op("Softmax", "Concat"):
         node.set("axis", 1)
+    elif node.is_op(*_NARY):
+        lifting.lift_constants(rewriter, inputs, "_4d", lambda values: values.reshape(1, -1, 1, 1))
     graph.set_inputs(node, inputs)

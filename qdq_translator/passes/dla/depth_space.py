@@ -18,7 +18,8 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, MOST_CHANNELS, Rewriter, Row, stay_if
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, MOST_CHANNELS, Rewriter, Row
+from qdq_translator.passes.editor import stay_if
 
 RULE = "D11"
 OPERATORS = ("DepthToSpace", "SpaceToDepth")

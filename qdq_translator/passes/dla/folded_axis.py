@@ -33,12 +33,13 @@ _SUMS = ("ReduceSum", "ReduceMean")
 
 
 def apply(rewriter: Rewriter) -> None:
-    def borders(name: str) -> Optional[Tuple[list[int], list[int]]]:
-        r, c, h, w = _form(rewriter, name) or (0, 0, 0, 0)
-        return ([0, r * c, h, w], [0, r, c, h, w]) if r else None
+    for region in lifting.regions(rewriter, _fits, lambda _, node: node.is_op(*_SUMS)):
+        lifting.lift(rewriter, RULE, region, _borders, _convert)
 
-    for region in lifting.regions(rewriter, lambda node: _fits(rewriter, node), lambda node: node.is_op(*_SUMS)):
-        lifting.lift(rewriter, RULE, region, borders, lambda node, inputs: _convert(rewriter, node, inputs))
+
+def _borders(rewriter: Rewriter, name: str) -> lifting.Borders:
+    r, c, h, w = _form(rewriter, name) or (0, 0, 0, 0)
+    return ([0, r * c, h, w], [0, r, c, h, w]) if r else lifting.KEPT
 
 
 def _form(rewriter: Rewriter, tensor: str) -> Optional[Tuple[int, int, int, int]]:
@@ -74,29 +75,19 @@ def _fits(rewriter: Rewriter, node: Node) -> bool:
 def _convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> list[Node]:
     """The node on four-dimensional inputs, in place; layers in front of it."""
     made: list[Node] = []
+    r, c, _, _ = _form(rewriter, node.inputs[0]) or (1, 1, 1, 1)
     if node.is_op(*_SUMS):
-        inputs = [inputs[0], _copies(rewriter, node)]
-        rewriter.graph.set_operator(node, "Conv")
-        node.attributes = {}
-        node.set("kernel_shape", [1, 1])
+        share = 1 / r if node.is_op("ReduceMean") else 1.0
+        inputs = [inputs[0], rewriter.matrix(f"{node.name}.weight", np.tile(np.eye(c), r) * share, node)]
+        rewriter.become(node, "Conv", kernel_shape=[1, 1])
     elif node.is_op("Concat"):
         node.set("axis", 1)
     elif node.is_op("Softmax"):
-        _, c, _, _ = _form(rewriter, node.inputs[0]) or (1, 1, 1, 1)
-        rewriter.afford(node.name, 2 * c, 2 * c)
-        signs = np.kron([[1, -1], [-1, 1]], np.eye(c))[:, :, None, None].astype(rewriter.dtype(node.inputs[0]))
-        inputs, target = [*inputs, rewriter.constant(f"{node.name}.signs", signs)], f"{node.outputs[0]}_differences"
-        names = [rewriter.tensor(target)], rewriter.node(f"{node.name}_differences")
-        made = [rewriter.graph.insert_after(Node("Conv", inputs, *names, kernel_shape=[1, 1]), node.prev)]
-        rewriter.graph.set_operator(node, "Sigmoid")
-        node.attributes, inputs = {}, made[0].outputs
+        signs = rewriter.matrix(f"{node.name}.signs", np.kron([[1, -1], [-1, 1]], np.eye(c)), node)
+        differences = [rewriter.tensor(f"{node.outputs[0]}_differences")]
+        name = rewriter.node(f"{node.name}_differences")
+        conv = Node("Conv", [*inputs, signs], differences, name, kernel_shape=[1, 1])
+        made, inputs = [rewriter.graph.insert_after(conv, node.prev)], differences
+        rewriter.become(node, "Sigmoid")
     rewriter.graph.set_inputs(node, inputs)
     return made
-
-
-def _copies(rewriter: Rewriter, node: Node) -> str:
-    r, c, _, _ = _form(rewriter, node.inputs[0]) or (1, 1, 1, 1)
-    rewriter.afford(node.name, c, r * c)
-    share = 1 / r if node.is_op("ReduceMean") else 1.0
-    weight = np.tile(np.eye(c), r)[:, :, None, None] * share
-    return rewriter.constant(f"{node.name}.weight", weight.astype(rewriter.dtype(node.inputs[0])))

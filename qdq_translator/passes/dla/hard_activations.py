@@ -38,12 +38,11 @@ from __future__ import annotations
 import math
 from typing import Callable, Optional
 
-import numpy as np
-
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import coefficients
-from qdq_translator.passes.dla.rewriter import NO_SQUARES, Rewriter, Row, Stays, stay_if
+from qdq_translator.passes.dla.rewriter import NO_SQUARES, Rewriter, Row
+from qdq_translator.passes.editor import Stays, stay_if
 from qdq_translator.scales.table import Origin
 
 RULE = "D7"
@@ -62,10 +61,7 @@ def _clip(row: Row, what: str, high: float) -> str:
     rewriter, dtype = row.rewriter, row.rewriter.dtype(row.node.inputs[0])
     if rewriter.graph.opset() < 11:
         return row.add("Clip", what, min=0.0, max=high)
-    ends = (("min", 0.0), ("max", high))
-    return row.add(
-        "Clip", what, *(rewriter.constant(f"{row.node.name}_{what}.{k}", np.array(v, dtype)) for k, v in ends)
-    )
+    return row.add("Clip", what, *rewriter.constants(f"{row.node.name}_{what}", dtype, min=0.0, max=high))
 
 
 def _hard_sigmoid(rewriter: Rewriter, node: Node, channels: int) -> None:
@@ -235,19 +231,15 @@ def _elu(rewriter: Rewriter, node: Node, channels: int) -> None:
     row.add("Div", "exponential", divisor)
     row.scale("negative", channels, alpha, -alpha)
     row.add("Add", "sum", high.current)
-    parts = ["turned", "below", "divisor", "rest", "exponential", "negative", "positive", "gained"]
     row.nodes[-1:-1] = high.nodes
-    made = dict(zip(parts, row.nodes[:-1]))
     row.put(RULE)
-    bounds = {"exponential": 1.0, "negative": abs(alpha)}
-    ranges = {"turned": within, "below": within, "positive": 1.0, "gained": gain}
-    for what, layer in made.items():
-        if what in ("divisor", "rest"):
-            _half(row, layer)
-        elif what in bounds:
-            row.bound(layer, bounds[what])
-        else:
-            row.derive([layer], node.inputs[0], ranges[what], note="the range of the input")
+    row.derive(row.nodes[:2], node.inputs[0], within, note="the range of the input")
+    for layer in row.nodes[2:4]:
+        _half(row, layer)
+    for layer, bound in zip(row.nodes[4:6], (1.0, alpha)):
+        row.bound(layer, bound)
+    for layer, factor in zip(high.nodes, (1.0, gain)):
+        row.derive([layer], node.inputs[0], factor, note="the range of the input")
 
 
 def _half(row: Row, layer: Node) -> None:

@@ -25,7 +25,8 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, LARGEST_PADDING, MOST_CHANNELS, Rewriter, Row, stay_if
+from qdq_translator.passes.dla.rewriter import LARGEST_KERNEL, LARGEST_PADDING, MOST_CHANNELS, Rewriter, Row
+from qdq_translator.passes.editor import stay_if
 from qdq_translator.targets.dla.checks import BUFFER_BANKS, banks
 
 RULE = "D27"

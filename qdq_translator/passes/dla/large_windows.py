@@ -21,16 +21,8 @@ import numpy as np
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla import depth_space
-from qdq_translator.passes.dla.rewriter import (
-    LARGEST_BLOCK,
-    LARGEST_KERNEL,
-    MOST_CHANNELS,
-    Rewriter,
-    Row,
-    Stays,
-    stay_if,
-)
-from qdq_translator.passes.editor import Image
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, MOST_CHANNELS, Rewriter, Row
+from qdq_translator.passes.editor import Image, Stays, stay_if
 
 RULE = "D24"
 OPERATORS, CURED = ("Conv",), ("C2", "C6", "G2")

@@ -1,6 +1,4 @@
-"""Common part of rules D5, D18, D25 and D26: regions of nodes that can work on tensors of another shape, and their
-borders.
-"""
+"""Common part of rules D5, D18, D25 and D26: regions of nodes that can work on tensors of another shape."""
 
 from __future__ import annotations
 
@@ -20,12 +18,12 @@ UNARY = (
 
 
 def regions(
-    rewriter: Rewriter, fits: Callable[[Node], bool], around: Callable[[Node], bool] = lambda node: node.is_op(*DENSE)
+    rewriter: Rewriter,
+    fits: Callable[[Rewriter, Node], bool],
+    asks: Callable[[Rewriter, Node], bool] = lambda _, node: node.is_op(*DENSE),
 ) -> list[list[Node]]:
-    """Nodes that fit, as tensors connect them, in graph order; those regions that have a layer that is asked for: a
-    fully connected one.
-    """
-    nodes = [n for n in rewriter.graph.nodes if n.inputs and n.outputs and fits(n) and rewriter.allows(n)]
+    """Nodes that fit, as tensors connect them, in graph order; only regions with a node that asks for it."""
+    nodes = [n for n in rewriter.graph.nodes if n.inputs and n.outputs and fits(rewriter, n) and rewriter.allows(n)]
     unions: Unions[int] = Unions()
     owner: dict[str, int] = {}
     for index, node in enumerate(nodes):
@@ -34,7 +32,7 @@ def regions(
     found: dict[int, list[Node]] = {}
     for index, node in enumerate(nodes):
         found.setdefault(unions.root(index), []).append(node)
-    return [region for region in found.values() if any(map(around, region))]
+    return [region for region in found.values() if any(asks(rewriter, node) for node in region)]
 
 
 def activations(rewriter: Rewriter, names: Iterable[str]) -> list[str]:
@@ -94,7 +92,7 @@ class Region:
     def __init__(self, rewriter: Rewriter, rule: str, nodes: Sequence[Node], suffix: str) -> None:
         self.rewriter, self.rule, self.suffix = rewriter, rule, suffix
         self.inside = {id(node) for node in nodes}
-        self.entries = entering(rewriter, nodes)
+        self.entries = dict.fromkeys(entering(rewriter, nodes))
         self.names: dict[str, str] = {}
 
     def begin(self, *nodes: Node) -> None:
@@ -122,9 +120,7 @@ class Region:
         return [reader for reader in self.rewriter.graph.consumers(tensor) if id(reader) not in self.inside]
 
     def enter(self, name: str, into: Callable[[str, str], list[Node]]) -> None:
-        """Put the layers of `into` behind a tensor that the region reads, once. into: from its name and its name in the
-        other shape.
-        """
+        """Put layers behind a tensor that the region reads, once. into: from its name and that in the other shape."""
         if name in self.entries and name not in self.names:
             self.names[name] = self.rewriter.tensor(f"{name}{self.suffix}")
             layers = into(name, self.names[name])
@@ -155,31 +151,37 @@ class Region:
 
 
 RESHAPED = "the same values as its Reshape's output"
+Borders = Tuple[Sequence[int], Sequence[int]]
+"""Targets of the Reshapes of a tensor into a region and out of it."""
+KEPT: Borders = ((), ())
+"""Of a tensor that keeps its shape."""
 
 
 def lift(
     rewriter: Rewriter,
     rule: str,
     nodes: Sequence[Node],
-    forms: Callable[[str], Optional[Tuple[Sequence[int], Sequence[int]]]],
-    convert: Callable[[Node, list[str]], Optional[list[Node]]],
+    borders: Callable[[Rewriter, str], Borders],
+    convert: Callable[[Rewriter, Node, list[str]], Sequence[Node]],
 ) -> None:
-    """Make a region work on tensors of another shape, with a Reshape (`NAME_4d`) at each border.
+    """Make a region work on tensors of another shape, with a Reshape (`NAME_4d`) at each border. convert: changes a
+    node in place, given the inputs that it reads from now on; returns layers that it puts in front."""
+    region = Region(rewriter, rule, nodes, "_4d")
 
-    forms: targets of the Reshapes of a tensor into the region and out of it; None for a tensor that keeps its shape.
-    convert: changes a node in place, given the inputs that it reads from now on; returns layers that it puts in front.
-    """
-    region, unknown = Region(rewriter, rule, nodes, "_4d"), ((), ())
+    def into(name: str, lifted: str) -> list[Node]:
+        return region.reshape(name, lifted, borders(rewriter, name)[0])
+
+    def back(lifted: str, name: str) -> list[Node]:
+        return region.reshape(lifted, name, borders(rewriter, name)[1])
+
     for node in nodes:
         region.begin(node)
         for name in node.inputs:
-            region.enter(name, lambda name, lifted: region.reshape(name, lifted, (forms(name) or unknown)[0]))
-        outputs = [name for name in node.outputs if name and forms(name)]
-        front = convert(node, region.inputs(node)) or []
+            region.enter(name, into)
+        outputs = [name for name in node.outputs if name and borders(rewriter, name) != KEPT]
+        front = convert(rewriter, node, region.inputs(node))
         region.after += front
         region.new += [name for layer in front for name in layer.outputs]
         for output in outputs:
-            region.exit(
-                node, output, lambda lifted, name: region.reshape(lifted, name, (forms(name) or unknown)[1]), RESHAPED
-            )
+            region.exit(node, output, back, RESHAPED)
         region.note()

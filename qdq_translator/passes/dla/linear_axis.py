@@ -41,8 +41,8 @@ from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla import axis_forms
 from qdq_translator.passes.dla.axis_forms import Matrices, taken
 from qdq_translator.passes.dla.chains import effect
-from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter, Row, Stays, known, stay_if
-from qdq_translator.passes.editor import Image
+from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, Rewriter, Row
+from qdq_translator.passes.editor import Image, Stays, known, stay_if
 
 RULE = "D23"
 
@@ -99,14 +99,14 @@ def _concat(rewriter: Rewriter, node: Node) -> None:
 
 def _parts(rewriter: Rewriter, node: Node) -> tuple[str, Image, Matrices]:
     """Of parts of one tensor: the tensor, its shape and what the Concat makes of it. Raises Stays."""
-    graph, scales = rewriter.graph, rewriter.scales
+    graph = rewriter.graph
     makers = [graph.producer.get(name) for name in node.inputs]
     cuts = [[maker] if maker is not None and maker.is_op("Slice", "Gather") else [] for maker in makers]
     source, *others = {cut[0].inputs[0] if cut else name for cut, name in zip(cuts, node.inputs)}
     why = "it does not join parts of one tensor"
     before, after = rewriter.sized(source, why), rewriter.sized(node.outputs[0], why)
-    held = {scales.value(name) for name in (source, *node.inputs, node.outputs[0])} - {None}
-    stay_if(others or max(*before[1:], *after[1:]) > MOST_CHANNELS or len(held) > 1, why)
+    differ = rewriter.scales_differ(source, *node.inputs, node.outputs[0])
+    stay_if(others or max(*before[1:], *after[1:]) > MOST_CHANNELS or differ, why)
     pairs = [effect(rewriter, cut, source) for cut in cuts]
     start, moved = pairs[0][0], np.concatenate([part for _, part in pairs], operators.axis(node, graph.opset()))
     stay_if(np.array_equal(start, moved), why)

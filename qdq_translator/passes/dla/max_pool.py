@@ -23,21 +23,20 @@ channels that go.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from typing import Optional, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import NO_SIZES, Rewriter, Row, stay_if
+from qdq_translator.passes.dla.rewriter import NO_SIZES, Rewriter, Row
 from qdq_translator.passes.dla.spatial_mean import WINDOW, factors, reduced
+from qdq_translator.passes.editor import stay_if
 
 RULE = "D15"
 Two = Tuple[int, int]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Pool:
+class _Pool(NamedTuple):
     """Window, strides and padding (begin, end) of the two axes."""
 
     kernel: Two
@@ -137,7 +136,7 @@ def _steps(pool: _Pool) -> list[_Pool]:
     count = max(-(-(k - 1) // (WINDOW - 1)) for k in pool.kernel) or 1
     axes = [_axis(*sizes, count) for sizes in zip(pool.kernel, pool.begins, pool.ends)]
     steps = [_Pool((k, w), (1, 1), (top, left), (end, right)) for (k, top, end), (w, left, right) in zip(*axes)]
-    return [*steps[:-1], dataclasses.replace(steps[-1], strides=pool.strides)]
+    return [*steps[:-1], steps[-1]._replace(strides=pool.strides)]
 
 
 def _axis(kernel: int, begin: int, end: int, count: int) -> list[tuple[int, int, int]]:

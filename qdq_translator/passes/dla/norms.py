@@ -32,18 +32,9 @@ import numpy as np
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla import lifting
-from qdq_translator.passes.dla.rewriter import (
-    MOST_CHANNELS,
-    NO_ROOT,
-    NO_SQUARES,
-    Rewriter,
-    Row,
-    Stays,
-    known,
-    stay_if,
-)
+from qdq_translator.passes.dla.rewriter import MOST_CHANNELS, NO_ROOT, NO_SQUARES, Rewriter, Row
 from qdq_translator.passes.dla.spatial_mean import reduced
-from qdq_translator.passes.editor import Image
+from qdq_translator.passes.editor import Image, Stays, known, stay_if
 
 RULE = "D29"
 NO_EPSILON = "it has no epsilon, and the power of 0 is infinite; write it as ReduceL2, Max and Div"
@@ -270,12 +261,11 @@ def _scale(row: Row, norm: Norm, channels: int, each: bool) -> None:
 
 def _normal(row: Row, norm: Norm, groups: int, factor: float, channels: int, each: bool) -> None:
     """each: over channels at each position, by Convs to one channel and from it to all; else means over H and W."""
-    dtype, share = row.rewriter.dtype(norm.source), channels // groups
+    share = channels // groups
 
     def conv(what: str, weight: np.ndarray) -> str:
-        row.rewriter.afford(norm.last.name, *weight.shape)
-        values = weight[:, :, np.newaxis, np.newaxis].astype(dtype)
-        return row.add("Conv", what, row.rewriter.constant(f"{norm.last.name}.{what}", values), kernel_shape=[1, 1])
+        matrix = row.rewriter.matrix(f"{norm.last.name}.{what}", weight, norm.last)
+        return row.add("Conv", what, matrix, kernel_shape=[1, 1])
 
     def mean(what: str) -> str:
         if each:

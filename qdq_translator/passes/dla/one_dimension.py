@@ -17,7 +17,7 @@ computed parameters; a Resize by sizes; regions without a layer of case 1 or 4.
 from __future__ import annotations
 
 import functools
-from typing import Callable, Optional
+from typing import Callable, Optional, Sequence
 
 import numpy as np
 
@@ -35,11 +35,12 @@ _REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")
 
 
 def apply(rewriter: Rewriter) -> None:
-    def form(name: str) -> Optional[tuple[list[int], list[int]]]:
-        return ([0, 0, -1, 1], [0, 0, -1]) if _is_series(rewriter, name) else None
+    for region in lifting.regions(rewriter, _fits, _asks):
+        lifting.lift(rewriter, RULE, region, _borders, _convert)
 
-    for region in lifting.regions(rewriter, lambda node: _fits(rewriter, node), lambda node: _asks(rewriter, node)):
-        lifting.lift(rewriter, RULE, region, form, lambda node, inputs: _convert(rewriter, node, inputs))
+
+def _borders(rewriter: Rewriter, name: str) -> lifting.Borders:
+    return ([0, 0, -1, 1], [0, 0, -1]) if _is_series(rewriter, name) else lifting.KEPT
 
 
 def _asks(rewriter: Rewriter, node: Node) -> bool:
@@ -119,7 +120,7 @@ _PARAMETERS: dict[str, Callable[[Rewriter, Node], Optional[tuple[str, int, np.nd
 # ---------------- lifting
 
 
-def _convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> None:
+def _convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> Sequence[Node]:
     """The node on four-dimensional inputs, in place."""
     found = _PARAMETERS[node.op_type](rewriter, node) if node.is_op(*_PARAMETERS) else None
     if found is not None:
@@ -136,3 +137,4 @@ def _convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> None:
         widen(rewriter, node)
         inputs[1:2] = node.inputs[1:2]
     rewriter.graph.set_inputs(node, inputs)
+    return ()

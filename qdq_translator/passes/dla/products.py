@@ -29,7 +29,8 @@ from typing import Callable, Dict, NamedTuple, Sequence, Tuple
 import numpy as np
 
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import NO_ROOT, Rewriter, Row, Stays, known, stay_if
+from qdq_translator.passes.dla.rewriter import NO_ROOT, Rewriter, Row
+from qdq_translator.passes.editor import Stays, known, stay_if
 
 RULE = "D19"
 
@@ -143,13 +144,11 @@ def _compared(rewriter: Rewriter, node: Node) -> None:
 def _steps(rewriter: Rewriter, node: Node) -> None:
     """Case 7."""
     x, dtype, rank = node.inputs[0], rewriter.dtype(node.inputs[0]), rewriter.rank(node.inputs[0]) or 0
-    limit, bias = {"ThresholdedRelu": (float(node.get("alpha", 1.0)), 0.0), "Sign": (0.0, 0.0)}.get(
-        node.op_type, (float(node.get("lambd", 0.5)), float(node.get("bias", 0.0)))
-    )
-    high, low = (
-        rewriter.constant(f"{node.name}.{what}", np.full((1,) * rank, value, dtype))
-        for what, value in (("above", limit), ("below", -limit))
-    )
+    limit, bias = float(node.get("lambd", 0.5)), float(node.get("bias", 0.0))
+    if not node.is_op("Shrink"):
+        limit, bias = float(node.get("alpha", 1.0)) if node.is_op("ThresholdedRelu") else 0.0, 0.0
+    edge = np.full((1,) * rank, limit)
+    high, low = rewriter.constants(node.name, dtype, above=edge, below=-edge)
     shift = -1.0 if node.is_op("Sign") else bias
     kept = [_Part("Greater", high, True, x, 0.0), _Part("Less", low, True, x, 0.0)]
     shifts = [_Part("Greater", high, True, "", -shift), _Part("Less", low, True, "", shift)]

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import Rewriter, Stays, known, stay_if
+from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.editor import Stays, known, stay_if
 from qdq_translator.targets.precision import RECURRENT
 
 RULE = "D28"
@@ -81,10 +82,11 @@ class _Unrolled:
 
     def parts(self, source: str, count: int, axis: int, size: int = 1) -> list[str]:
         """Equal parts along an axis."""
-        names = [self.rewriter.tensor(f"{source}_{number}") for number in range(count)] if count > 1 else []
-        for number, name in enumerate(names):
-            ends = [number * size], [(number + 1) * size]
-            self.nodes.append(self.rewriter.slice(source, name, *ends, [axis], self.rewriter.node(name)))
+        names = []
+        for number in range(count) if count > 1 else ():
+            names.append(self.rewriter.tensor(f"{source}_{number}"))
+            ends, name = ([number * size], [(number + 1) * size]), self.rewriter.node(names[-1])
+            self.nodes.append(self.rewriter.slice(source, names[-1], *ends, [axis], name))
         return names or [source]
 
     def write(self, steps: int) -> list[Node]:
@@ -124,13 +126,13 @@ class _Unrolled:
             return self.gate(at, way, 0, both, "Tanh"), c
         if self.node.op_type == "GRU":
             return self.gru(at, way, x, h, both), c
-        i, o, f = (self.gate(at, way, number, both) for number in (0, 1, 2))
+        i, o, f = self.gate(at, way, 0, both), self.gate(at, way, 1, both), self.gate(at, way, 2, both)
         new = self.add("Mul", at, i, self.gate(at, way, 3, both, "Tanh"))
         c = self.add("Add", at, self.add("Mul", at, f, c), new)
         return self.add("Mul", at, o, self.add("Tanh", at, c)), c
 
     def gru(self, at: str, way: int, x: str, h: str, both: str) -> str:
-        update, reset = (self.gate(at, way, number, both) for number in (0, 1))
+        update, reset = self.gate(at, way, 0, both), self.gate(at, way, 1, both)
         if self.node.get("linear_before_reset", 0):
             own = self.conv(at, f"state_{way}", h, self.weights[1][2][way], self.biases[5][way])
             new = self.conv(at, f"input_{way}", x, self.weights[0][2][way], self.biases[2][way])

@@ -24,7 +24,8 @@ import numpy as np
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.types import Dim
-from qdq_translator.passes.dla.rewriter import Rewriter, known
+from qdq_translator.passes.dla.rewriter import NO_SIZE, Rewriter
+from qdq_translator.passes.editor import known, stay_if
 
 RULE = "D6"
 
@@ -54,17 +55,18 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
 
 def _between(rewriter: Rewriter, node: Node) -> None:
     """Case 2."""
-    graph = rewriter.graph
-    first, last = _views_around(rewriter, node)
-    if first is None or last is None:
-        return  # it is no such operator
-    source, wide, made, target = first.inputs[0], first.outputs[0], node.outputs[0], last.outputs[0]
-    shape, narrow, after = (rewriter.types.static_shape(name) for name in (wide, source, target))
-    if shape is None or narrow is None or narrow != after or len(narrow) > 4:
-        return
-    for one, other in ((source, wide), (made, target)):
-        if len({rewriter.scales.value(one), rewriter.scales.value(other)} - {None}) > 1:
-            return
+    graph, made = rewriter.graph, node.outputs[0]
+    inputs = [name for name in node.inputs if not graph.is_constant(name)]
+    first, last = graph.producer.get(inputs[0] if len(inputs) == 1 else ""), graph.only_consumer(made)
+    if first is None or last is None or not first.is_op(*operators.VIEWS) or not last.is_op(*operators.VIEWS):
+        return  # it is not between two Reshapes
+    source, wide, target = first.inputs[0], first.outputs[0], last.outputs[0]
+    stay_if(not rewriter.is_closed([wide], [node]), "another layer reads the tensor in front of it")
+    shape, narrow = (known(rewriter.types.static_shape(name), NO_SIZE) for name in (wide, source))
+    if narrow != rewriter.types.static_shape(target) or len(narrow) > 4:
+        return  # the second one leads elsewhere
+    scaled = rewriter.scales_differ(source, wide) or rewriter.scales_differ(made, target)
+    stay_if(scaled, "the scales in front of one of its Reshapes and behind it differ")
     rewriter.afford(node.name, *shape)
     before = [Node(n.op_type, n.inputs, n.outputs, n.name) for n in (first, node, last)]
     for index, name in enumerate(node.inputs):
@@ -78,17 +80,6 @@ def _between(rewriter: Rewriter, node: Node) -> None:
     graph.rename_output(node, made, target)
     rewriter.network.merge_tensor(made, target)
     rewriter.note(RULE, before, [node], {wide: [source], made: [target]})
-
-
-def _views_around(rewriter: Rewriter, node: Node) -> tuple[Optional[Node], Optional[Node]]:
-    """The Reshapes in front of its one activation and behind it, if nothing else reads what is between."""
-    graph = rewriter.graph
-    inputs = [name for name in node.inputs if not graph.is_constant(name)]
-    first = graph.producer.get(inputs[0]) if len(inputs) == 1 else None
-    last = graph.only_consumer(node.outputs[0])
-    views = all(view is not None and view.is_op(*operators.VIEWS) for view in (first, last))
-    alone = rewriter.is_closed(inputs, [node]) and node.outputs[0] not in graph.outputs
-    return (first, last) if views and alone else (None, None)
 
 
 def _narrowed(values: np.ndarray) -> np.ndarray:

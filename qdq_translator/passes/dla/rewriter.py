@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, TypeVar
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from qdq_translator.ir.graph import Node
 from qdq_translator.ir.types import Dim
 from qdq_translator.ir.weights import Initializer
 from qdq_translator.passes import editor
+from qdq_translator.passes.editor import Stays, known, stay_if
 from qdq_translator.scales.inference.context import Context
 from qdq_translator.scales.network import Network
 from qdq_translator.scales.table import Origin
@@ -30,7 +31,6 @@ LARGEST_PADDING = 31
 LARGEST_BLOCK = {"Conv": 8, "ConvTranspose": 22}
 """Of square kernels that are their own strides (limits C6 and T3)."""
 _DIV_SINCE = (8, 6, 12)
-Found = TypeVar("Found")
 NO_KERNEL = "its weight is not constant, it is not two-dimensional, or its padding is not known"
 NO_ROOT = "the DLA has no root (limit O3; --assume pow)"
 NO_SQUARES = "a square in INT8 would lose small values"
@@ -39,26 +39,8 @@ NO_SIZES = "its input does not have four dimensions with known channels, H and W
 NO_IMAGE = "its input does not have four dimensions with a known number of channels"
 
 
-Stays = editor.Stays
-
-
-def stay_if(found: object, why: str) -> None:
-    """Raises Stays if the condition holds."""
-    if found:
-        raise Stays(why)
-
-
-def known(value: Optional[Found], why: str) -> Found:
-    """The value. Raises Stays if there is none."""
-    if value is None:
-        raise Stays(why)
-    return value
-
-
 class Rewriter(editor.Editor):
-    """One rewriting of one graph. Rules ask `rejected`, edit through `replace`, and raise `Stays` where they do not
-    apply.
-    """
+    """One rewriting of one graph. Rules ask `rejected`, edit through `replace`, raise `Stays` if they do not apply."""
 
     def __init__(self, network: Network, settings: Settings, generation: str) -> None:
         """generation: of the DLA whose limits decide, 'orin' or 'xavier'."""
@@ -124,6 +106,10 @@ class Rewriter(editor.Editor):
             raise Stays(NO_KERNEL)
         return weight, window, pads
 
+    def scales_differ(self, *tensors: str) -> bool:
+        """Two of the tensors have different scales of the model's own."""
+        return len({self.scales.value(name) for name in tensors} - {None}) > 1
+
     def is_closed(self, tensors: Iterable[str], readers: Iterable[Node]) -> bool:
         """No other node reads the tensors, and none of them is a graph output."""
         inside, graph = {id(node) for node in readers}, self.graph
@@ -147,9 +133,7 @@ class Rewriter(editor.Editor):
         return has_power(self.settings.hardware.tensorrt, self.settings.hardware.assumed)
 
     def each(self, *op_types: str, rewrite: Callable[..., None], cured: Sequence[str] = ()) -> None:
-        """`attempt` for every float node of these operators that a limit (one of `cured`, if it names any) sends to the
-        GPU.
-        """
+        """`attempt` for each float node of these operators that a limit (of `cured`, if not empty) sends to the GPU."""
         for node in self.nodes(*op_types):
             other = self.types.elem_type(node.outputs[0]) and self.dtype(node.outputs[0]) is None
             if not other and any(not cured or limit in cured for limit in self.rejected_by(node)):
@@ -176,10 +160,7 @@ class Rewriter(editor.Editor):
     # ---------------------------------------------------------------- making
 
     def afford(self, name: str, *shape: int) -> None:
-        """Call before creating a tensor for node `name` whose shape only the model's sizes limit.
-
-        Raises ModelError if it is too large.
-        """
+        """Call before creating a tensor of this shape for node `name`. Raises ModelError if it is too large."""
         self.budget.allow([max(1, size) for size in shape], 4, 0, f"A rewrite of '{name}'")
 
     def scale_layer(
@@ -188,14 +169,29 @@ class Rewriter(editor.Editor):
         """`target = source * factor + shift` as the Scale layer that the DLA has: a BatchNormalization with mean 0,
         variance 1 and epsilon 0. factor, shift: a number or one for each channel."""
         self.afford(name, 4, channels)
-        values = (
-            ("scale", np.broadcast_to(np.asarray(factor), channels)),
-            ("shift", np.full(channels, shift)),
-            ("mean", np.zeros(channels)),
-            ("variance", np.ones(channels)),
-        )
-        inputs = [self.constant(f"{name}.{key}", np.ascontiguousarray(v, dtype=dtype)) for key, v in values]
+        factors, shifts = np.broadcast_to(factor, channels), np.full(channels, shift)
+        mean, variance = np.zeros(channels), np.ones(channels)
+        inputs = self.constants(name, dtype, scale=factors, shift=shifts, mean=mean, variance=variance)
         return Node("BatchNormalization", [source, *inputs], [target], name, epsilon=0.0)
+
+    def constants(self, name: str, dtype: Any, **values: Any) -> list[str]:
+        """An initializer `NAME.KEY` for each."""
+        names = []
+        for key, array in values.items():
+            names.append(self.constant(f"{name}.{key}", np.array(array, dtype, order="C")))
+        return names
+
+    def matrix(self, name: str, values: np.ndarray, node: Node) -> str:
+        """Weight of a 1x1 Conv in `node`'s type. values: [outputs, inputs]."""
+        self.afford(node.name, *values.shape)
+        return self.constant(name, values[:, :, np.newaxis, np.newaxis].astype(self.dtype(node.inputs[0])))
+
+    def become(self, node: Node, op_type: str, **attributes: Any) -> None:
+        """Another operator with the same inputs and outputs."""
+        self.graph.set_operator(node, op_type)
+        node.attributes = {}
+        for key, value in attributes.items():
+            node.set(key, value)
 
     def inherit(self, rule: str, tensor: str, source: str, node: Node, note: str) -> None:
         """`tensor` gets the scale that the model gives to `source` itself."""

@@ -25,7 +25,8 @@ import numpy as np
 
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.cleanup import remove_unused_initializers
-from qdq_translator.passes.dla.rewriter import NO_IMAGE, Rewriter, Row, known, stay_if
+from qdq_translator.passes.dla.rewriter import NO_IMAGE, Rewriter, Row
+from qdq_translator.passes.editor import known, stay_if
 from qdq_translator.passes.no_ops import NO_OPS, changes_nothing, kept_input
 
 RULE = "D9"

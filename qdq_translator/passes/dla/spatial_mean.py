@@ -32,17 +32,8 @@ import numpy as np
 
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla.rewriter import (
-    LARGEST_BLOCK,
-    LARGEST_KERNEL,
-    MOST_CHANNELS,
-    NO_SIZES,
-    Rewriter,
-    Row,
-    known,
-    stay_if,
-)
-from qdq_translator.passes.editor import Image
+from qdq_translator.passes.dla.rewriter import LARGEST_BLOCK, LARGEST_KERNEL, MOST_CHANNELS, NO_SIZES, Rewriter, Row
+from qdq_translator.passes.editor import Image, known, stay_if
 from qdq_translator.targets.cost.model import Surface, Work
 
 RULE = "D4"
@@ -59,13 +50,10 @@ def factors(size: int, most: int = WINDOW) -> Optional[tuple[int, ...]]:
     """
     if size <= most:
         return (size,) if size > 1 else ()
-    best: Optional[tuple[int, ...]] = None
-    for part in range(most, 1, -1):
-        if size % part == 0:
-            rest = factors(size // part, most)
-            if rest is not None and (best is None or len(rest) + 1 < len(best)):
-                best = tuple(sorted((part, *rest), reverse=True))
-    return best
+    rests = ((part, factors(size // part, most)) for part in range(most, 1, -1) if size % part == 0)
+    found: list[tuple[int, ...]] = [(part, *rest) for part, rest in rests if rest is not None]
+    fewest = min(found, key=len, default=None)
+    return fewest and tuple(sorted(fewest, reverse=True))
 
 
 def steps(size: int) -> tuple[_Step, ...]:
@@ -204,8 +192,8 @@ def _loses(rewriter: Rewriter, node: Node) -> bool:
 
 def _over_channels(rewriter: Rewriter, node: Node, channels: int) -> None:
     """Case 7."""
-    share, dtype = 1 / channels if node.is_op("ReduceMean") else 1.0, rewriter.dtype(node.inputs[0])
-    weight = rewriter.constant(f"{node.name}.weight", np.full((1, channels, 1, 1), share, dtype))
+    share = 1 / channels if node.is_op("ReduceMean") else 1.0
+    weight = rewriter.matrix(f"{node.name}.weight", np.full((1, channels), share), node)
     rewriter.replace(RULE, node, [Node("Conv", [node.inputs[0], weight], node.outputs, node.name, kernel_shape=[1, 1])])
 
 

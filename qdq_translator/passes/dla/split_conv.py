@@ -28,7 +28,8 @@ import numpy as np
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla.lifting import UNARY
-from qdq_translator.passes.dla.rewriter import Rewriter, Stays, known, stay_if
+from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.editor import Stays, known, stay_if
 from qdq_translator.targets.cost.estimate import work_of
 from qdq_translator.targets.cost.model import Surface, Work
 
@@ -162,7 +163,9 @@ def _divide(rewriter: Rewriter, tensor: str, parts: Sequence[_Part], region: Map
     became: dict[str, list[str]] = {name: [] for name in region}
     made: list[Node] = []
     for number, part in enumerate(live):
-        names = {name: part.output if name == tensor else rewriter.tensor(f"{name}_part{number}") for name in region}
+        names = {}
+        for name in region:
+            names[name] = part.output if name == tensor else rewriter.tensor(f"{name}_part{number}")
         for node in nodes:
             copy = _copy(rewriter, node, part, number, names)
             last[id(node)] = graph.insert_after(copy, last[id(node)])

@@ -22,7 +22,8 @@ from qdq_translator.core import words
 from qdq_translator.ir.graph import Node
 from qdq_translator.ir.operators import VIEWS
 from qdq_translator.ir.types import Dim
-from qdq_translator.passes.dla.rewriter import Rewriter, stay_if
+from qdq_translator.passes.dla.rewriter import Rewriter
+from qdq_translator.passes.editor import stay_if
 
 RULE = "D16"
 
@@ -62,8 +63,7 @@ def _end_at(rewriter: Rewriter, _: Node, chain: Sequence[Node], end: str) -> Non
         read = graph.consumer_count(name) + (name in graph.outputs)
         stay_if(read != 1, f"another layer or graph output reads '{name}'")
     stay_if(inner in graph.outputs or inner not in graph.producer, f"'{inner}' is an end of the network itself")
-    scales = {rewriter.scales.value(name) for name in (end, *between)} - {None}
-    stay_if(len(scales) > 1, "it is between two different scales")
+    stay_if(rewriter.scales_differ(end, *between), "it is between two different scales")
     maker = [] if is_input else [graph.producer[inner]]
     shapes = [rewriter.types.shape(name) or () for name in (end, inner)]
     gone = {name: [end] for name in (inner, *between)}
