@@ -178,23 +178,24 @@ class Account:
         """Entries rounded by a placement, with the share (0 to 1) of its noise, largest first. Included are sets under
         one scale joined by a Concat, because each rounds values that the others have rounded."""
         held, total = placement.held, self.of(placement) or 1.0
-        rows = [
-            e
-            for e in self.entries
-            if e.candidate.layers and (e.candidate.weights or held.keys() >= {*e.candidate.tensors})
-        ]
+        entries = [entry for entry in self.entries if entry.candidate.layers]
+        rows = [e for e in entries if e.candidate.weights or held.keys() >= {*e.candidate.tensors}]
         found = [(entry.candidate, entry.noise / total) for entry in rows]
+        for whole in self._joined([entry.candidate for entry in rows], held):
+            found.append((whole, self.of_tensors({n: held[n] for n in held if n in whole.tensors}) / total))
+        found = [pair for pair in found if all(map(is_expressible, pair[0].layers))]
+        return sorted(found, key=lambda pair: -pair[1])
+
+    def _joined(self, rows: Sequence[Candidate], held: Mapping[str, float]) -> list[Candidate]:
+        """Those whose tensors have one scale on both sides of a Concat or of data movement, together."""
+        of_tensor = {name: candidate for candidate in rows for name in candidate.tensors}
         joined: dict[str, list[Candidate]] = {}
-        of_tensor = {name: entry.candidate for entry in rows for name in entry.candidate.tensors}
         for name, sources in self.sources.items():
             same = [n for n in (name, *sources) if n in of_tensor and held.get(n) == held.get(name)]
             members = list(dict.fromkeys(c for n in same for c in joined.get(n, [of_tensor[n]])))
             joined.update((n, members) for candidate in members for n in candidate.tensors)
         sets = {tuple(members) for members in joined.values() if len(members) > 1}
-        for whole in map(Candidate.joined, sorted(sets, key=lambda rows: rows[0].label)):
-            found.append((whole, self.of_tensors({n: held[n] for n in held if n in whole.tensors}) / total))
-        found = [pair for pair in found if all(map(is_expressible, pair[0].layers))]
-        return sorted(found, key=lambda pair: -pair[1])
+        return [Candidate.joined(members) for members in sorted(sets, key=lambda members: members[0].label)]
 
     def row(self, planned: Optional[float] = None) -> AccountRow:
         """Of the files. planned: the sum over what the plan rounds, of an account of everything."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from itertools import chain
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 import numpy as np
@@ -124,19 +125,7 @@ class DataScales:
         wanted = self._wanted.recalibrate
         if not wanted:
             return
-        named = () if isinstance(wanted, int) else wanted
-        stated = {name: scale for name, scale in context.scales.items() if scale.explicit}
-        unknown = [name for name in named if name not in stated]
-        if unknown:
-            raise UserError(
-                f"--recalibrate: tensor '{unknown[0]}' has no scale in the model.",
-                did_you_mean(unknown[0], stated) or "Tensors without one get it from --calibrate alone.",
-            )
-        names = [name for name in context.graph.tensors() if name in stated and (not named or name in named)]
-        if isinstance(wanted, int):
-            rows = self._audit(names, context).tensors[:wanted]
-            chosen = {row.tensor for row in rows if row.damage > 0}
-            names = [name for name in names if name in chosen]
+        names = self._worst(wanted, context) if isinstance(wanted, int) else _named(wanted, context)
         # without the scales that go: what a bad one cuts off must not make the next one's range
         rows = self._audit(names, context, without=names).tensors if names else ()
         self._misfits = {row.tensor: row for row in rows}
@@ -144,6 +133,12 @@ class DataScales:
         self._freed = {name: (value, _note(row)) for name, (value, row) in found.items()}  # type: ignore
         if self._wanted.method != "output" or not rows:
             self._give_way(self._freed, context)
+
+    def _worst(self, count: int, context: Context) -> list[str]:
+        """Tensors of so many scales of the model, at most, with the most damage, in graph order."""
+        names = _named((), context)
+        chosen = {row.tensor for row in self._audit(names, context).tensors[:count] if row.damage > 0}
+        return [name for name in names if name in chosen]
 
     def _give_way(self, found: dict[str, tuple[float, str]], context: Context) -> None:
         """Replaces scales of the model. found: tensor -> (scale, note)."""
@@ -175,26 +170,12 @@ class DataScales:
         return False
 
     def _give(self, context: Context) -> bool:
-        wanted: list[str] = []
-        trial = dataclasses.replace(context, scales=context.scales.fork())
-
-        def note(tensor: str) -> bool:
-            wanted.append(tensor)
-            return trial.scales.infer(tensor, 1.0, Origin(RULE))
-
-        _cover(trial, note)
-        outputs = [
-            name
-            for name in (*context.graph.outputs, *sorted(name for name, why in context.withheld.items() if not why))
-            if self._wanted.outputs and name not in context.scales and context.types.is_float(name)
-        ]
-        tensors = [name for name in context.graph.tensors() if name in {*wanted, *outputs}]
+        outputs, tensors = self._lacking(context)
         if not tensors:
             self._diagnostics.info(RULE, "Every tensor has a scale without data; --calibrate has nothing to add.")
             return False
         stated = {name: context.scales[name] for name in context.graph.inputs if name in context.scales}
-        concats = {name: node for name in tensors if (node := _concat_before(name, context.graph)) is not None}
-        parts = {part for node in concats.values() for part in node.inputs if not context.graph.is_constant(part)}
+        concats, parts = _concats_before(tensors, context.graph)
         observed = self._observe([*tensors, *stated, *sorted(parts.difference(tensors, stated))], context)
         magnitudes = {part: observed[part] for part in parts}
         for name in parts.difference(tensors, stated):
@@ -222,6 +203,23 @@ class DataScales:
         self._withhold(swallowed, context)
         self._report(rows, context)
         return True
+
+    def _lacking(self, context: Context) -> tuple[list[str], list[str]]:
+        """Graph outputs that get a range, and all tensors that do, in graph order."""
+        wanted: list[str] = []
+        trial = dataclasses.replace(context, scales=context.scales.fork())
+
+        def note(tensor: str) -> bool:
+            wanted.append(tensor)
+            return trial.scales.infer(tensor, 1.0, Origin(RULE))
+
+        _cover(trial, note)
+        outputs = []
+        if self._wanted.outputs:
+            withheld = sorted(name for name, why in context.withheld.items() if not why)
+            outputs = [name for name in (*context.graph.outputs, *withheld) if name not in context.scales]
+            outputs = [name for name in outputs if context.types.is_float(name)]
+        return outputs, [name for name in context.graph.tensors() if name in {*wanted, *outputs}]
 
     def _withhold(self, swallowed: dict[str, tuple[str, float]], context: Context) -> None:
         """swallowed: tensor -> the input of its Concat that would lose most, and its SQNR then in dB."""
@@ -325,57 +323,69 @@ class DataScales:
     # ---------------------------------------------------------------- sets of a DLA
 
     def _share(self, context: Context) -> None:
-        rows: list[dict[str, Any]] = []
         sets = unify.differing_ranges(context)
-        free = context.policy.unify == "data"
-        trained = {name for members, _ in sets for name in members if context.scales[name].explicit}
-        kept = set() if free else trained
-        handed_on = {name for members, _ in sets for name in members if unify.is_handed_on(name, context)}
-        unseen = {name for _, applied in sets for name in applied}.difference(self._histograms, kept, handed_on)
+        everything = list(chain.from_iterable(members for members, _ in sets))
+        handed_on = {name for name in everything if unify.is_handed_on(name, context)}
+        kept = {name for name in everything if context.scales[name].explicit and context.policy.unify != "data"}
+        unseen = set().union(*(applied for _, applied in sets)).difference(self._histograms, kept, handed_on)
         if unseen:  # a rule made their scales of the model's
             self._observe([name for name in context.graph.tensors() if name in unseen], context)
+        rows = [row for row in (self._shared(*names, kept, context) for names in sets) if row is not None]
+        self._lose(rows, context)
+        for row in rows:
+            self._take(row, kept, handed_on, context)
+        self._report_shared(rows)
+
+    def _shared(
+        self, members: list[str], applied: list[str], kept: set[str], context: Context
+    ) -> Optional[dict[str, Any]]:
+        """The one range of a set and what it costs tensors with data; None if none has. kept: whose scale stays."""
+        seen = {name: self._histograms[name] for name in applied if name in self._histograms and name not in kept}
+        own = {name: histogram for name, histogram in seen.items() if histogram.amax > 0}
+        if not own:
+            return None
+        stated = {context.scales[name].value for name in members if name in kept}
+        best = max(stated) * INT8_MAX if stated else self._range(lambda *rows: least_error(rows), *own.values())
+        costs = {name: self._cost(name, context.scales[name].amax, best) for name in own}
+        worst = max(costs, key=lambda name: costs[name])
+        taken = not stated or costs[worst] < TRAINED_COST_DB
+        about = {"tensors": members, "amax": best, "trained": bool(stated), "taken": taken}
+        return {**about, "worst": worst, "cost_db": costs}
+
+    def _lose(self, rows: list[dict[str, Any]], context: Context) -> None:
         layers = {node.name: shared for node, shared in unify.sharing_layers(context)}
-        for members, applied in sets:
-            own = [name for name in applied if name in self._histograms and name not in kept]
-            own = [name for name in own if self._histograms[name].amax > 0]
-            followers = [name for name in members if name not in kept]
-            stated = {context.scales[name].value for name in members if name in kept}
-            if not own:
+        for name, cost in chain.from_iterable(row["cost_db"].items() for row in rows if row["taken"]):
+            readers = unify.sharing(name, layers, context)
+            if readers:
+                self.lost[name] = cost, readers
+
+    def _take(self, row: dict[str, Any], kept: set[str], handed_on: set[str], context: Context) -> None:
+        """Gives the range of a set to all its tensors but those of `kept`, if it is taken."""
+        for name in row["tensors"]:
+            if name in kept or not row["taken"]:
                 continue
-            histograms = [self._histograms[name] for name in own]
-            best = max(stated) * INT8_MAX if stated else self._range(lambda *rows: least_error(rows), *histograms)
-            costs = {name: self._cost(name, context.scales[name].amax, best) for name in own}
-            worst = max(costs, key=lambda name: costs[name])
-            taken = not stated or costs[worst] < TRAINED_COST_DB
-            about = {"tensors": members, "amax": best, "trained": bool(stated), "taken": taken}
-            rows.append({**about, "worst": worst, "cost_db": costs})
-            if not taken:
-                continue
-            apart = {name: (cost, unify.sharing(name, layers, context)) for name, cost in costs.items()}
-            self.lost.update((name, row) for name, row in apart.items() if row[1])
-            for name in followers:
-                old = context.scales[name]
-                origin, note = old.origin, "; ".join(filter(None, (unify.SHARES, old.origin.note)))
-                if old.explicit:
-                    origin = Origin(unify.RULE, origin.node)
-                elif name not in handed_on:
-                    origin = self._origin(name, context, "")
-                context.scales.replace(name, best / INT8_MAX, dataclasses.replace(origin, note=note))
-        if not rows:
+            old = context.scales[name]
+            origin, note = old.origin, "; ".join(filter(None, (unify.SHARES, old.origin.note)))
+            if old.explicit:
+                origin = Origin(unify.RULE, origin.node)
+            elif name not in handed_on:
+                origin = self._origin(name, context, "")
+            context.scales.replace(name, row["amax"] / INT8_MAX, dataclasses.replace(origin, note=note))
+
+    def _report_shared(self, rows: list[dict[str, Any]]) -> None:
+        taken = [row for row in rows if row["taken"]]
+        if not taken:
             return
-        taken_rows = [row for row in rows if row["taken"]]
-        if taken_rows:
-            worst_row = max(taken_rows, key=lambda row: row["cost_db"][row["worst"]])
-            one, other = len(taken_rows) == 1, worst_row["worst"] in self.lost
-            self._diagnostics.info(
-                RULE,
-                f"{'1 set' if one else f'{len(taken_rows)} sets'} of tensors that must share one range on the DLA "
-                f"{'was' if one else 'were'} calibrated together; '{worst_row['worst']}' loses the most: "
-                f"{worst_row['cost_db'][worst_row['worst']]:.1f} dB.",
-                tensor=worst_row["worst"],
-                hint=f"{unify.OTHER_READERS.capitalize()}." if other else "",
-                data={"sets": rows},
-            )
+        worst = max(taken, key=lambda row: row["cost_db"][row["worst"]])
+        what = "1 set" if len(taken) == 1 else f"{len(taken)} sets"
+        self._diagnostics.info(
+            RULE,
+            f"{what} of tensors that must share one range on the DLA {'was' if len(taken) == 1 else 'were'} calibrated "
+            f"together; '{worst['worst']}' loses the most: {worst['cost_db'][worst['worst']]:.1f} dB.",
+            tensor=worst["worst"],
+            hint=f"{unify.OTHER_READERS.capitalize()}." if worst["worst"] in self.lost else "",
+            data={"sets": rows},
+        )
 
     def _cost(self, tensor: str, own: float, shared: float) -> float:
         """dB of SQNR that the tensor loses on the shared range."""
@@ -492,6 +502,19 @@ class DataScales:
             )
 
 
+def _named(wanted: Sequence[str], context: Context) -> list[str]:
+    """Tensors with a scale of the model's own, in graph order; of `wanted`, if that is not empty. Raises UserError for
+    one without such a scale."""
+    stated = {name: scale for name, scale in context.scales.items() if scale.explicit}
+    unknown = [name for name in wanted if name not in stated]
+    if unknown:
+        raise UserError(
+            f"--recalibrate: tensor '{unknown[0]}' has no scale in the model.",
+            did_you_mean(unknown[0], stated) or "Tensors without one get it from --calibrate alone.",
+        )
+    return [name for name in context.graph.tensors() if name in (wanted or stated)]
+
+
 def _note(row: dict[str, Any]) -> str:
     return (
         f"{row['method']} of {row['samples']} samples, largest {row['amax_seen']:.4g}, "
@@ -514,6 +537,12 @@ def _concat_before(tensor: str, graph: Graph) -> Optional[Node]:
     while node is not None and node.is_op(*operators.REARRANGES):
         node = graph.producer.get(node.inputs[0])
     return node if node is not None and node.is_op("Concat") else None
+
+
+def _concats_before(tensors: Iterable[str], graph: Graph) -> tuple[dict[str, Node], set[str]]:
+    """Tensor -> `_concat_before`, and all inputs of these Concats that are no constants."""
+    found = {name: node for name in tensors if (node := _concat_before(name, graph)) is not None}
+    return found, {part for node in found.values() for part in node.inputs if not graph.is_constant(part)}
 
 
 def _swallowed(concat: Node, amax: float, seen: Mapping[str, Histogram], graph: Graph) -> Optional[tuple[str, float]]:

@@ -31,7 +31,7 @@ import numpy as np
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import RESIZES, VIEWS, Unions, axis, clip_bounds, crops, transposed
-from qdq_translator.ir.types import TensorTypes
+from qdq_translator.ir.types import Dim, TensorTypes
 from qdq_translator.scales.network import Network
 from qdq_translator.simulate.calibration.histogram import Histogram
 from qdq_translator.simulate.calibration.observe import Observed, observe
@@ -44,7 +44,7 @@ RULE = "K1"
 STRENGTHS = (0.75, 0.5, 1.0)
 """Besides 0. The best of those that surely gain; on a network for which LEAST_RUNS are all, the first one alone."""
 LARGEST = 64.0
-LEAST_RUNS, MOST_RUNS, VALUES = 8, 64, 2**27
+LEAST_RUNS, MOST_RUNS, VALUES = 8, 64, 2**24
 """Runs, half of them for the ranges: as many as make so many VALUES of activations within these limits, so that a
 full-size network takes no longer than a small one."""
 KEPT = 2**13
@@ -205,32 +205,37 @@ def _factors(reach: Optional[np.ndarray], strength: float) -> Optional[np.ndarra
 def equal_sets(graph: Graph, types: TensorTypes) -> list[Places]:
     """Sets of tensors that can be rescaled, in graph order."""
     unions: Unions[str] = Unions()
-    fixed: set[str] = set()
+    fixed = {*graph.inputs, *graph.outputs}
     joins: list[tuple[str, str, int, int]] = []
-    names = [name for name in graph.tensors() if types.is_float(name) and not graph.is_constant(name)]
     for node in graph.nodes:
         found = _joins(node, graph, types)
         joins += found
         for name, other, _, _ in found:
             unions.join(name, other)
         if not found and not _is_product(node, graph):
-            fixed.update(name for name in (*node.reads(), *node.outputs) if name)
-    fixed.update((*graph.inputs, *graph.outputs), (name for name in names if not _channels(name, types)))
+            fixed.update((*node.reads(), *node.outputs))
+    names = [name for name in graph.tensors() if types.is_float(name) and not graph.is_constant(name)]
+    fixed.update(name for name in names if not _channels(name, types))
     roots = {unions.root(name) for name in fixed}
-    equal: Unions[tuple[str, int]] = Unions()
-    for name, other, begin, count in joins:
-        for channel in range(count) if unions.root(name) not in roots else ():
-            equal.join((name, channel), (other, begin + channel))
-    sets: dict[str, list[str]] = {}
+    sets: dict[str, dict[str, int]] = {}
     for name in names:
         if unions.root(name) not in roots:
-            sets.setdefault(unions.root(name), []).append(name)
-    result = []
-    for members in sets.values():
-        place: dict[tuple[str, int], int] = {}
-        own = {name: [equal.root((name, c)) for c in range(_channels(name, types))] for name in members}
-        result.append({n: np.array([place.setdefault(root, len(place)) for root in own[n]]) for n in members})
-    return result
+            sets.setdefault(unions.root(name), {})[name] = _channels(name, types)
+    of_root: dict[str, list[tuple[str, str, int, int]]] = {}
+    for join in joins:
+        of_root.setdefault(unions.root(join[0]), []).append(join)
+    return [_places(members, of_root.get(root, [])) for root, members in sets.items()]
+
+
+def _places(members: Mapping[str, int], joins: Sequence[tuple[str, str, int, int]]) -> Places:
+    """members: tensors of a set, and their number of channels."""
+    equal: Unions[tuple[str, int]] = Unions()
+    for name, other, begin, count in joins:
+        for channel in range(count):
+            equal.join((name, channel), (other, begin + channel))
+    place: dict[tuple[str, int], int] = {}
+    own = {name: [equal.root((name, channel)) for channel in range(count)] for name, count in members.items()}
+    return {name: np.array([place.setdefault(root, len(place)) for root in roots]) for name, roots in own.items()}
 
 
 def _channels(name: str, types: TensorTypes) -> int:
@@ -243,30 +248,29 @@ def _joins(node: Node, graph: Graph, types: TensorTypes) -> list[tuple[str, str,
     """(tensor, output, its first channel that is the tensor's, number of channels) of a layer that factors pass; [] of
     another.
     """
-    inputs = [name for name in node.inputs if name and not graph.is_constant(name)]
+    inputs = [name for name in filter(None, node.inputs) if not graph.is_constant(name)]
     shapes = [types.shape(name) or () for name in inputs]
-    if len(node.outputs) != 1 or not inputs or min(map(len, shapes)) < 2:
+    if len(node.outputs) != 1 or min(map(len, shapes), default=0) < 2:
         return []
     output, counts = node.outputs[0], [_channels(name, types) for name in inputs]
     if node.is_op("Concat"):
-        begins = np.cumsum([0, *counts])
         whole = len(inputs) == len(node.inputs) and axis(node, graph.opset()) in (1, 1 - len(shapes[0]))
-        ends = zip(inputs, begins.tolist(), counts)
-        return [(name, output, begin, count) for name, begin, count in ends] if whole else []
-    if node.is_op("Add"):
-        passes = len(inputs) == 2 and shapes[0] == shapes[1]
-    elif node.is_op(*VIEWS):
-        sizes = {*shapes[0][2:], *(types.shape(output) or ())[2:]}
-        passes = sizes <= {1}
-    else:
-        relu = node.is_op("Clip") and clip_bounds(node, graph.array) == (0, np.inf)
-        passes = (
-            (relu or node.is_op(*_HOMOGENEOUS, *RESIZES))
-            and len(inputs) == 1
-            and not (node.is_op(*RESIZES) and crops(node))
-        )
-    passes = passes and counts[0] == _channels(output, types)
+        begins = np.cumsum([0, *counts]).tolist()
+        return list(zip(inputs, [output] * len(inputs), begins, counts)) if whole else []
+    passes = counts[0] == _channels(output, types) and _passes(node, graph, shapes, types.shape(output) or ())
     return [(name, output, 0, counts[0]) for name in inputs] if passes else []
+
+
+def _passes(node: Node, graph: Graph, shapes: Sequence[tuple[Dim, ...]], output: tuple[Dim, ...]) -> bool:
+    """Whether factors of channels pass a layer that is no Concat. shapes: of its inputs that are no constants."""
+    if node.is_op("Add"):
+        return len(shapes) == 2 and shapes[0] == shapes[1]
+    if node.is_op(*VIEWS):
+        return {*shapes[0][2:], *output[2:]} <= {1}
+    if len(shapes) != 1 or (node.is_op(*RESIZES) and crops(node)):
+        return False
+    relu = node.is_op("Clip") and clip_bounds(node, graph.array) == (0, np.inf)
+    return relu or node.is_op(*_HOMOGENEOUS, *RESIZES)
 
 
 def _is_product(node: Node, graph: Graph) -> bool:

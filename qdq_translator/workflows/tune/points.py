@@ -47,6 +47,10 @@ class Point:
 
         return Point.of({name: value for name, value in self.changes if not same(name, value)}, self.kept)
 
+    def includes(self, layers: Iterable[str]) -> bool:
+        """Whether it has all these layers in FP16."""
+        return set(layers) <= set(self.kept)
+
     def moved(self, **changes: Any) -> Point:
         """With other options."""
         return Point.of({**dict(self.changes), **changes}, self.kept)

@@ -207,19 +207,30 @@ class Search:
 
     def _thin(self, base: Point, step: Step) -> Step:
         """Return single units to INT8, largest savings first, as long as the metric holds."""
-        units, tried = step.units, set()
+        units = step.units
+        tried: set[tuple[str, ...]] = set()
         while True:
-            rows = {unit: _kept(base, [one for one in units if one is not unit]) for unit in units if unit not in tried}
-            costs = {unit: self._bench.cost(point) for unit, point in rows.items()}
-            best = self.best
-            cheaper = {u: c for u, c in costs.items() if c is not None and best is not None and c.key < best.cost.key}
-            unit = min(cheaper, key=lambda one: cheaper[one].key, default=None)
-            found = self._evaluate(rows[unit], ELIMINATED) if unit is not None else None
-            if unit is None or found is None:
+            point, unit = self._cheaper(base, units, tried)
+            found = self._evaluate(point, ELIMINATED) if unit else None
+            if found is None:
                 return (self._step(base, units) if units != step.units else None) or step
             tried.add(unit)
             if self._goal.allows(found):
                 units = tuple(one for one in units if one is not unit)
+
+    def _cheaper(
+        self, base: Point, units: Sequence[tuple[str, ...]], tried: set[tuple[str, ...]]
+    ) -> tuple[Point, tuple[str, ...]]:
+        """The cheapest point that has one unit less and costs less than the best one, and this unit; () if there is
+        none. tried: units that stay.
+        """
+        best, rows = self.best, []
+        for unit in (unit for unit in units if unit not in tried):
+            point = _kept(base, [one for one in units if one is not unit])
+            cost = self._bench.cost(point)
+            if cost is not None and best is not None and cost.key < best.cost.key:
+                rows.append((cost.key, point, unit))
+        return min(rows, key=lambda row: row[0])[1:] if rows else (base, ())
 
     # ---------------------------------------------------------------- single changes
 
@@ -248,20 +259,24 @@ class Search:
 
     def _proposal(self, current: Evaluated) -> Optional[tuple[Point, str]]:
         point, kind = current.point, self._random.choice(("options", "drop", "add", "swap"))
-        if kind == "options" and self._moves:
-            change = self._random.choice(list(self._moves))
-            return point.moved(**change), "option"
-        candidates = [candidate for candidate, share in self._bench.candidates(Point(point.changes)) if share > 0]
-        inside = [c for c in candidates if set(c.layers) <= set(point.kept)]
-        outside = [c for c in candidates[:ADDED] if c not in inside]
-        out = self._random.choice(inside) if inside and kind in ("drop", "swap") else None
-        into = self._random.choice(outside) if outside and kind in ("add", "swap") else None
+        if kind == "options":
+            return (point.moved(**self._random.choice(self._moves)), "option") if self._moves else None
+        kept = self._other_set(point, kind)
+        return None if kept is None else (Point.of(dict(point.changes), kept), kind)
+
+    def _other_set(self, point: Point, kind: str) -> Optional[set[str]]:
+        """FP16 layers with a candidate less ('drop'), more ('add') or another ('swap'); None if there is none."""
+        layers = [c.layers for c, share in self._bench.candidates(Point(point.changes)) if share > 0]
+        inside = [row for row in layers if point.includes(row)]
+        outside = [row for row in layers[:ADDED] if not point.includes(row)]
+        out = self._random.choice(inside) if inside and kind != "add" else None
+        into = self._random.choice(outside) if outside and kind != "drop" else None
         if out is None and into is None:
             return None
-        needed = [c for c in inside if c is not out] + ([into] if into is not None else [])
-        odd = set(point.kept) - {layer for c in inside for layer in c.layers}
-        kept = odd | {layer for c in needed for layer in c.layers}
-        return Point.of(dict(point.changes), kept), kind
+        odd = set(point.kept).difference(*inside)
+        if out is not None:
+            inside.remove(out)
+        return odd.union(into or (), *inside)
 
 
 def _kept(base: Point, units: Sequence[Sequence[str]]) -> Point:
