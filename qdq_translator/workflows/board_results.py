@@ -28,6 +28,7 @@ from qdq_translator.simulate.run import Session
 
 SCHEMA_VERSION = "1"
 _LARGEST = 1 << 29
+"""Bytes of a file that is unpacked; the archive was made elsewhere."""
 _FILES = re.compile(r"board_info\.txt|build\.log|board_outputs\.json|[^/\\]+_layer_info\.json|[^/\\]+_profile\.json")
 _AGAIN = "Run collect.sh of this bundle on the board again."
 _CLEAR = 4.0

@@ -234,7 +234,7 @@ def _set_io_types(graph: Graph, wanted: str) -> None:
         return
     for name, value in [*graph.inputs.items(), *graph.outputs.items()]:
         kind = value.type.tensor_type
-        if kind.elem_type not in IO_TYPES.values():
+        if kind.elem_type not in IO_TYPES.values():  # indices and masks keep their type
             continue
         if wanted == "int8":
             kind.elem_type = (_int8_input if name in graph.inputs else _int8_output)(graph, name)

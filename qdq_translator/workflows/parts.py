@@ -36,6 +36,7 @@ from qdq_translator.workflows.translator import Translation, translate, translat
 SCHEMA_VERSION = 1
 ROLES = ("before", "dla", "after")
 _LARGE = 0.01
+"""Share of the multiply-accumulates on the DLA below which a subgraph is a remnant of the decode tail."""
 _AGAIN = "Name other tensors with --begin and --end."
 
 
@@ -203,6 +204,7 @@ def _constant(graph: Graph) -> set[int]:
     found: set[int] = set()
     for node in graph.nodes:
         makers = [graph.producer.get(name) for name in node.reads()]
+        # a random operator that is copied into two parts would give different values there
         if not node.is_op(*RANDOM) and all(
             name in graph.initializers or (maker is not None and id(maker) in found)
             for name, maker in zip(node.reads(), makers)

@@ -52,7 +52,7 @@ _SCALARS = (str, int, float, type(None))
 class Row:
     """Makes each subclass a frozen dataclass."""
 
-    __dataclass_fields__: ClassVar[Dict[str, dataclasses.Field[Any]]]
+    __dataclass_fields__: ClassVar[Any]
 
     def __init_subclass__(cls) -> None:
         dataclasses.dataclass(frozen=True)(cls)
