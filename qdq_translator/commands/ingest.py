@@ -1,12 +1,13 @@
 """`qdq-translator ingest`: compare the results of a board with the plan."""
 
+import shlex
 import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 from qdq_translator.commands.explain import occurrences, print_log
-from qdq_translator.commands.located import locate, print_json
+from qdq_translator.commands.located import locate, print_commands, print_json
 from qdq_translator.core.command_options import IngestOptions as Options
 from qdq_translator.core.disk import write_json
 from qdq_translator.core.errors import UserError
@@ -31,7 +32,8 @@ def run(options: Options) -> int:
         found = replace(found, messages=occurrences(results.log))
         if not found.failed:
             found = _with_answers(_with_times(_with_layers(found, files, results), files, results), files, results)
-    write_json(files.folder / f"{files.name}_board.json", found)
+    stored = files.folder / f"{files.name}_board.json"
+    write_json(stored, found)
     if options.json:
         print_json(found)
         return int(found.failed)
@@ -42,6 +44,9 @@ def run(options: Options) -> int:
         print(line)
     for row in found.hypotheses or ():
         print(f"{row.hypothesis}: {row.sentence} ({row.measured})")
+    if not found.failed:
+        words = ("report", "-t", str(files.model), "--layer_info", str(stored), "--html", "board.html")
+        print_commands(shlex.join(["qdq-translator", *words]))
     if found.failed:
         print(f"{options.file}: The engine was not built; the log above shows why.", file=sys.stderr)
     return int(found.failed)

@@ -1,11 +1,12 @@
 """`qdq-translator restore`: a float ONNX and its calibration cache become an explicit Q/DQ ONNX."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
 from qdq_translator.commands import explicit
-from qdq_translator.commands.located import print_json
+from qdq_translator.commands.located import print_commands, print_json
 from qdq_translator.core.command_options import ExplicitCommand
 from qdq_translator.core.command_options import RestoreOptions as Options
 from qdq_translator.core.disk import appear_together, read_text, refuse_overwriting
@@ -56,6 +57,8 @@ def run(options: Options) -> int:
         if found[kind]:
             names = listed(found[kind], len(found[kind]) if options.verbose else 3)
             print(f"note: {len(found[kind])} {what}: {names}", file=sys.stderr)
+    if not options.json:
+        _print_next(output)
     return 0
 
 
@@ -75,9 +78,8 @@ _NOTES = {
 def _complete(options: Options, kept: List[str]) -> int:
     """All scale rules that need no data, and pairs where implicit quantization would fuse, in float32."""
     print(
-        "note: --complete is 'qdq-translator explicit -c' now, which also has --target orin-dla and "
-        "--float_type; this is "
-        "its float32 form for a GPU.",
+        "note: --complete is 'qdq-translator explicit -c' now, which also has --target orin-dla and --float_type; "
+        "this is its float32 form for a GPU.",
         file=sys.stderr,
     )
     output = Path(options.output)
@@ -88,4 +90,9 @@ def _complete(options: Options, kept: List[str]) -> int:
     path = made.save(output.parent, output.name)
     report = made.report
     print(f"{path}: Q/DQ on {counted(len(report.pairs), 'tensor')} and {counted(len(report.weights), 'weight')}")
+    _print_next(path)
     return 0
+
+
+def _print_next(output: Path) -> None:
+    print_commands(f"qdq-translator translate {shlex.quote(str(output))}")
