@@ -152,8 +152,6 @@ class Bakery:
         self.is_weight = item.kind == "weight"
         self.saturated = self.scales_off = 0
         self.scale_error: Optional[float] = None
-        self.amax: Optional[np.ndarray] = None
-        """Of the float values that were quantized, float64, for each of their scales."""
         self.met: list[QuantParams] = []
         """Quantizers that `_as_codes` has met."""
         found = self._codes()
@@ -204,6 +202,11 @@ class Bakery:
         return params if axis == params.axis else dataclasses.replace(params, axis=axis)
 
     def _quantized(self, data: np.ndarray, params: QuantParams) -> np.ndarray:
+        self._amax(data, params)
+        return quantize(data, params)
+
+    def _amax(self, data: np.ndarray, params: QuantParams) -> np.ndarray:
+        """Of the float values for each of their scales, float64. Raises UnsupportedQuantizer if they are no numbers."""
         if data.dtype.kind not in "fV":
             raise UnsupportedQuantizer(
                 f"Constant '{self.item.tensor}' is {data.dtype.name} before its quantizer '{self.item.node}'.",
@@ -216,11 +219,10 @@ class Bakery:
                 f"Constant '{self.item.tensor}' contains NaN or infinity before its quantizer '{self.item.node}'.",
                 "Export a model whose training did not diverge.",
             )
-        self.amax = amax
-        return quantize(data, params)
+        return amax
 
     def _as_codes(self, node: Node, data: np.ndarray, more: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
-        """Q and DQ on the way to codes: Q quantizes, DQ passes codes (less their zero point) on."""
+        """Q and DQ on the way to codes of a weight: Q quantizes, DQ passes codes (less their zero point) on."""
         if is_quantize(node):
             return self._quantized_once(data, self._parameters(node, data))
         if is_dequantize(node):
@@ -237,19 +239,16 @@ class Bakery:
         if self.met:
             return data if params.same_grid(self.met[-1]) else _hidden(data)
         self.met.append(params)
-        codes = self._quantized(data, params)
-        if self.is_weight and params.dtype == "int8":
-            assert self.amax is not None
-            # rule W3: how far each is from max|w| / 127
-            expected, used = self.amax / 127, params.scale.astype(np.float64)
+        expected, used = self._amax(data, params) / 127, params.scale.astype(np.float64)
+        if params.dtype == "int8":  # rule W3: how far each is from max|w| / 127
             error = np.where(expected > 1e-12, np.abs(used - expected) / np.maximum(expected, 1e-12), 0)
             self.scale_error, self.scales_off = float(error.max(initial=0)), int(np.count_nonzero(error > _SCALE_OFF))
-        return codes
+        return quantize(data, params)
 
     def _without_zero_point(self, codes: np.ndarray, params: QuantParams) -> np.ndarray:
         if not params.centred:
             codes = codes.astype(np.int32) - along(params.zero_point, params.axis, codes.ndim).astype(np.int32)
-        if self.is_weight and params.symmetric and codes.dtype in (np.int8, np.int32):
+        if params.symmetric and codes.dtype in (np.int8, np.int32):
             self.saturated = int(np.count_nonzero(codes == -128))
             if self.saturated:  # TensorRT's weights end at -127 (fact 5.1)
                 return np.maximum(codes, -127)
