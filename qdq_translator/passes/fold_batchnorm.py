@@ -61,6 +61,7 @@ def _read(graph: Graph, norm: Node) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _fold(network: Network, first: Node, norm: Node) -> None:
+    """Raises Stays."""
     graph, between, op_type = network.graph, first.outputs[0], first.op_type
     if graph.only_consumer(between) is not norm:
         raise Stays(f"'{between}' is a graph output or has another reader")
@@ -121,6 +122,7 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 
 def fold_pads(network: Network) -> None:
+    """Folds every Pad that rule F2 allows."""
     kept = {}
     for pad in network.graph.of("Pad"):
         readers = network.graph.consumers(pad.outputs[0])
@@ -133,6 +135,7 @@ def fold_pads(network: Network) -> None:
 
 
 def _fold_pad(network: Network, pad: Node, reader: Node) -> None:
+    """Raises Stays."""
     graph, source = network.graph, pad.inputs[0]
     if graph.only_consumer(pad.outputs[0]) is not reader:
         raise Stays(f"'{pad.outputs[0]}' is a graph output or has another reader")
