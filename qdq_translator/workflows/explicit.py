@@ -217,8 +217,7 @@ def _written(translated: Translated, how: ExplicitOptions, notes: list[str]) -> 
     if small:
         notes.append(
             f"Scales stay float32 (opset {FP16_FP32_SCALES.opset}), because '{small[0]}'{others(small)} would be no "
-            "normal float16 "
-            "number; --scale_type fp16 writes the nearest one instead."
+            "normal float16 number; --scale_type fp16 writes the nearest one instead."
         )
         form = FP16_FP32_SCALES
         placed = place_pairs(translated, with_opset(translated.graph, form.opset, "Q/DQ with float32 scales"))
