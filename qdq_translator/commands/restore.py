@@ -52,11 +52,7 @@ def run(options: Options) -> int:
         print_json(summary)
     else:
         print(f"{output}: Q/DQ on {counted(len(pairs), 'tensor')} and {counted(len(restored.weights), 'weight')}")
-    found = {**left_out, "layers": restored.unknown_layers, "shared": shared}
-    for kind, what in _NOTES.items():
-        if found[kind]:
-            names = listed(found[kind], len(found[kind]) if options.verbose else 3)
-            print(f"note: {len(found[kind])} {what}: {names}", file=sys.stderr)
+    _print_notes({**left_out, "layers": restored.unknown_layers, "shared": shared}, options.verbose)
     if not options.json:
         _print_next(output)
     return 0
@@ -73,6 +69,13 @@ _NOTES = {
     "shared": "grouped ConvTranspose weights share scales between their groups",
 }
 """What is left out -> the note about it."""
+
+
+def _print_notes(found: Dict[str, List[str]], verbose: bool) -> None:
+    for kind, what in _NOTES.items():
+        if found[kind]:
+            names = listed(found[kind], len(found[kind]) if verbose else 3)
+            print(f"note: {len(found[kind])} {what}: {names}", file=sys.stderr)
 
 
 def _complete(options: Options, kept: List[str]) -> int:

@@ -114,21 +114,25 @@ def print_fitted(out: Console, sections: Sequence[Section], lines: int = LINES, 
             section(out)
         return
     printed = [(section, _lines(out, section, out.width)) for section in sections]
-    full = [(text, _row_ends(text, _lines(out, section, _UNWRAPPED))) for section, text in printed if text]
-    kept = [len(ends) for _, ends in full]
-    # a title stands below a blank line
-    least = [min(len(ends), 1 if text[0].strip() else 2) for text, ends in full]
-
-    def height(index: int) -> int:
-        ends = full[index][1]
-        return ends[kept[index] - 1] + (kept[index] < len(ends))
-
-    while sum(map(height, range(len(full)))) > lines and kept != least:
-        kept[max((index for index, rows in enumerate(kept) if rows > least[index]), key=height)] -= 1
-    for (text, ends), rows in zip(full, kept):
+    texts = [(text, _row_ends(text, _lines(out, section, _UNWRAPPED))) for section, text in printed if text]
+    for (text, ends), rows in zip(texts, _rows_that_fit(texts, lines)):
         shown = ends[rows - 1]
         more = [f"  ... {len(text) - shown} more lines: --all"] if shown < len(text) else []
         out.file.write("".join(f"{line}\n" for line in (*text[:shown], *more)))
+
+
+def _rows_that_fit(texts: Sequence[tuple[list[str], list[int]]], lines: int) -> list[int]:
+    """How many rows each text keeps, at least its title, which stands below a blank line. texts: lines, `_row_ends`."""
+    kept = [len(ends) for _, ends in texts]
+    least = [min(len(ends), 1 if text[0].strip() else 2) for text, ends in texts]
+
+    def height(index: int) -> int:
+        ends = texts[index][1]
+        return ends[kept[index] - 1] + (kept[index] < len(ends))
+
+    while sum(map(height, range(len(texts)))) > lines and kept != least:
+        kept[max((index for index, rows in enumerate(kept) if rows > least[index]), key=height)] -= 1
+    return kept
 
 
 def _row_ends(wrapped: Sequence[str], whole: Sequence[str]) -> list[int]:
