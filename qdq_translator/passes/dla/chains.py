@@ -46,6 +46,7 @@ from qdq_translator.passes.editor import Stays, known, stay_if
 
 RULE = "D17"
 _OPS = (*operators.VIEWS, "Transpose", "Gather", "Slice")
+_Chains = Sequence[List[Node]]
 _Step = Tuple[str, List[int]]
 """Reshape and its sizes, Transpose and its axes, or Slice with the begins and the ends of C, H and W."""
 _NO_SIZES = "sizes along its chain are not known"
@@ -124,7 +125,7 @@ def _branches(rewriter: Rewriter, root: Node) -> list[list[Node]]:
     return found
 
 
-def _apart(rewriter: Rewriter, tree: list[list[Node]]) -> list[list[Node]]:
+def _apart(rewriter: Rewriter, tree: _Chains) -> list[list[Node]]:
     """The parts of the ways along which each tensor has one reader."""
     chains: dict[int, list[Node]] = {}
     for way in tree:
@@ -136,7 +137,7 @@ def _apart(rewriter: Rewriter, tree: list[list[Node]]) -> list[list[Node]]:
     return list(chains.values())
 
 
-def _rewrite_all(rewriter: Rewriter, chains: Sequence[list[Node]]) -> bool:
+def _rewrite_all(rewriter: Rewriter, chains: _Chains) -> bool:
     """All of them or, with the reason noted, none; they may begin with the same links."""
     links = list({id(node): node for chain in chains for node in chain}.values())
     rejected = any(rewriter.rejected(link) for link in links)
@@ -330,9 +331,7 @@ def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, source: s
     return None
 
 
-def _replace(
-    rewriter: Rewriter, chains: Sequence[list[Node]], links: Sequence[Node], made: Sequence[list[Node]]
-) -> None:
+def _replace(rewriter: Rewriter, chains: _Chains, links: Sequence[Node], made: _Chains) -> None:
     """An empty chain becomes the source."""
     graph, anchor, source = rewriter.graph, links[0].prev, links[0].inputs[0]
     became = _became(rewriter, chains, made, source)
@@ -352,9 +351,7 @@ def _replace(
             rewriter.same_scale(RULE, node.outputs[0], source, node)
 
 
-def _became(
-    rewriter: Rewriter, chains: Sequence[list[Node]], made: Sequence[list[Node]], source: str
-) -> dict[str, list[str]]:
+def _became(rewriter: Rewriter, chains: _Chains, made: _Chains, source: str) -> dict[str, list[str]]:
     """Tensors that go -> those that take their scale: the last one read, which has the same values, or the source (by
     rule S2, if the last one is a graph output)."""
     became: dict[str, dict[str, None]] = {}

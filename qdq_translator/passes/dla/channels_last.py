@@ -308,7 +308,7 @@ def _as_bias(region: lifting.Region, node: Node) -> bool:
     if conv is None or not conv.is_op("Conv") or id(conv) not in region.inside or len(conv.inputs) > 2:
         return False
     width = graph.initializers[conv.inputs[1]].dims[0]
-    alone = rewriter.is_closed([summed], [node]) and summed not in rewriter.scales
+    alone = rewriter.is_closed([summed], {id(node)}) and summed not in rewriter.scales
     if not alone or dims[-1:] != (width,) or math.prod(dims) != width:
         return False
     graph.set_input(conv, 2, rewriter.weight(node, constants[0], f"{bias}_bias", lambda values: values.reshape(-1)))

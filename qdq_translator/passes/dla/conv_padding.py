@@ -74,6 +74,7 @@ def _axis(window: operators.Window, axis: int, begin: int, end: int, size: Optio
     """Along one axis: zeros in front of the kernel and behind it, the Conv's padding, and the rest of it (case 4)."""
     k, stride, d = window.kernel[axis], window.strides[axis], window.dilations[axis]
     reach = (k - 1) * d + 1
+    # whether a window reads what the larger padding adds; unknown sizes count as if it did
     reached = size is None or (size + begin + end - reach) // stride != (size + 2 * begin - reach) // stride
     if begin < k and not reached:  # case 3
         return (0, 0), begin, (0, 0)

@@ -23,7 +23,7 @@ other ranks.
 from __future__ import annotations
 
 import math
-from typing import Iterable, Optional, Sequence, Tuple
+from typing import Container, Iterable, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -95,9 +95,10 @@ def _wanted(rewriter: Rewriter, region: Sequence[Node]) -> bool:
     """True if the DLA gains layers (those of the region that the table assigns to the GPU, and the flattening in front
     of it) and no more Reshapes from and to two dimensions are added."""
     cured = sum(bool(rewriter.rejected(node)) for node in region)
-    added = sum(not rewriter.is_closed(node.outputs[:1], region) for node in region)
+    inside = {id(node) for node in region}
+    added = sum(not rewriter.is_closed(node.outputs[:1], inside) for node in region)
     for name in lifting.entering(rewriter, region):
-        flattened = _flattening_for(rewriter, name, region)
+        flattened = _flattening_for(rewriter, name, inside)
         cured += flattened is not None and bool(rewriter.rejected(flattened))
         added += flattened is None
     return 0 < cured >= added
@@ -112,9 +113,9 @@ def _flattening(rewriter: Rewriter, name: str) -> Optional[Node]:
     return node if image[:1] == (rewriter.types.shape(name) or ())[:1] else None
 
 
-def _flattening_for(rewriter: Rewriter, name: str, region: Sequence[Node]) -> Optional[Node]:
-    """The same, if only the region reads it."""
-    return _flattening(rewriter, name) if rewriter.is_closed([name], region) else None
+def _flattening_for(rewriter: Rewriter, name: str, inside: Container[int]) -> Optional[Node]:
+    """The same, if only the region, the ids of whose nodes are given, reads it."""
+    return _flattening(rewriter, name) if rewriter.is_closed([name], inside) else None
 
 
 def _kernel(rewriter: Rewriter, name: str) -> Optional[Kernel]:
@@ -151,7 +152,7 @@ def _lift(rewriter: Rewriter, nodes: list[Node]) -> None:
         return [rewriter.reshape(lifted, output, [0, _flat(rewriter, output) or 0], name)]
 
     for name in region.entries:
-        flattening = _flattening_for(rewriter, name, nodes)
+        flattening = _flattening_for(rewriter, name, region.inside)
         kernel = None if flattening is None else _kernel(rewriter, name)
         if flattening is None:
             region.enter(name, lambda name, lifted: region.reshape(name, lifted, [0, _flat(rewriter, name) or 0, 1, 1]))

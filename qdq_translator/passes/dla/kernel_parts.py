@@ -83,7 +83,7 @@ def _counts(rewriter: Rewriter, node: Node, window: operators.Window, pads: list
     def fits(rows: int, columns: int) -> bool:
         return sum(banks(channels, width, [rows, columns], window.dilations[0], 1)) <= BUFFER_BANKS
 
-    if any(pad >= k for pad, k in zip(pads, kernel * 2)):
+    if any(pad >= k for pad, k in zip(pads, kernel * 2)):  # case 3
         stay_if(kernel == [1, 1] or not fits(1, 1), why)
         return {axis: k for axis, k in enumerate(kernel) if k > 1}
     parts = [b for b in range(2, kernel[0] + 1) if fits(-(-kernel[0] // b), kernel[1])]

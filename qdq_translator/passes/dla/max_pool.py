@@ -81,6 +81,7 @@ def _rewrite(rewriter: Rewriter, node: Node, made: list[tuple[_Pool, str]]) -> N
     made.append((rest, node.outputs[0]))
     if not rewriter.rejected_by(node) & {"P2", "P3", "O5"}:
         return
+    # the largest of the smaller ones leaves the fewest steps; a scale of its own would round what passes through it
     for smaller, tensor in sorted(made[:-1], key=lambda row: row[0].kernel, reverse=True):
         left = rest.beyond(smaller)
         if left is not None and rewriter.scales.value(tensor) in (None, rewriter.scales.value(source)):

@@ -152,7 +152,7 @@ def _found_at(rewriter: Rewriter, root: Node) -> Norm:
     centre = _centre(rewriter, source, axes)
     gone += [*squares, *centre]
     between = [name for node in gone for name in node.outputs]
-    stay_if(not rewriter.is_closed(between, (*gone, last)), _OTHER_ROOT)
+    stay_if(not rewriter.is_closed(between, {id(node) for node in (*gone, last)}), _OTHER_ROOT)
     source = centre[0].inputs[0] if centre else source
     return _with_factors(rewriter, Norm(source, axes, epsilon, last, tuple(gone), bool(centre)))
 

@@ -17,7 +17,7 @@ computed parameters; a Resize by sizes; regions without a layer of case 1 or 4.
 from __future__ import annotations
 
 import functools
-from typing import Callable, Optional, Sequence
+from typing import Callable, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -32,6 +32,8 @@ _WINDOWED = ("Conv", "ConvTranspose", "MaxPool", "AveragePool")
 _NARY = (*operators.ELEMENTWISE, "PRelu", "Mean", "Pow", "Where")
 _SAME = ("BatchNormalization", "InstanceNormalization", "GroupNormalization", "GlobalAveragePool", "GlobalMaxPool")
 _REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")
+_Parameter = Tuple[str, int, np.ndarray]
+"""Attribute, input and values of a parameter for four dimensions."""
 
 
 def apply(rewriter: Rewriter) -> None:
@@ -80,20 +82,20 @@ def _axis(rewriter: Rewriter, node: Node) -> int:
 # ---------------- parameters, by axis
 
 
-def _slice(rewriter: Rewriter, node: Node) -> Optional[tuple[str, int, np.ndarray]]:
+def _slice(rewriter: Rewriter, node: Node) -> Optional[_Parameter]:
     cut = operators.slices(node, rewriter.graph.array)
     axes = None if cut is None else operators.non_negative(cut.axes, 3)
     return None if axes is None or 0 in axes or not operators.is_given(node, "axes", 3) else ("axes", 3, np.array(axes))
 
 
-def _pad(rewriter: Rewriter, node: Node) -> Optional[tuple[str, int, np.ndarray]]:
+def _pad(rewriter: Rewriter, node: Node) -> Optional[_Parameter]:
     pads = operators.integers(node, "pads", 1, rewriter.graph.array)
     if pads is None or len(pads) != 6 or node.input(3) or pads[0] or pads[3]:
         return None
     return "pads", 1, np.array([*pads[:3], 0, *pads[3:], 0])
 
 
-def _resize(rewriter: Rewriter, node: Node) -> Optional[tuple[str, int, np.ndarray]]:
+def _resize(rewriter: Rewriter, node: Node) -> Optional[_Parameter]:
     opset = rewriter.graph.opset()
     scales = operators.resize_scales(node, opset, rewriter.graph.array)
     if scales is None or scales.size != 3 or opset < 11 or node.input(3):
@@ -103,18 +105,18 @@ def _resize(rewriter: Rewriter, node: Node) -> Optional[tuple[str, int, np.ndarr
     return "scales", 2, np.append(scales, np.float32(1))
 
 
-def _reduce(rewriter: Rewriter, node: Node) -> Optional[tuple[str, int, np.ndarray]]:
+def _reduce(rewriter: Rewriter, node: Node) -> Optional[_Parameter]:
     axes = operators.non_negative(operators.axes(node, rewriter.graph.array), 3)
     return ("axes", 1, np.array([2, 3])) if axes == [2] else None
 
 
-_PARAMETERS: dict[str, Callable[[Rewriter, Node], Optional[tuple[str, int, np.ndarray]]]] = {
+_PARAMETERS: dict[str, Callable[[Rewriter, Node], Optional[_Parameter]]] = {
     "Slice": _slice,
     "Pad": _pad,
     "Resize": _resize,
     **dict.fromkeys(_REDUCTIONS, _reduce),
 }
-"""Operator -> attribute, input and values of its parameter for four dimensions; None where it does not fit."""
+"""Operator -> its parameter, None where it does not fit."""
 
 
 # ---------------- lifting

@@ -61,7 +61,7 @@ def _between(rewriter: Rewriter, node: Node) -> None:
     if first is None or last is None or not first.is_op(*operators.VIEWS) or not last.is_op(*operators.VIEWS):
         return  # it is not between two Reshapes
     source, wide, target = first.inputs[0], first.outputs[0], last.outputs[0]
-    stay_if(not rewriter.is_closed([wide], [node]), "another layer reads the tensor in front of it")
+    stay_if(not rewriter.is_closed([wide], {id(node)}), "another layer reads the tensor in front of it")
     shape, narrow = (known(rewriter.types.static_shape(name), NO_SIZE) for name in (wide, source))
     if narrow != rewriter.types.static_shape(target) or len(narrow) > 4:
         return  # the second one leads elsewhere

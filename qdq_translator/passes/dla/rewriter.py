@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
+from typing import Any, Callable, Container, Iterable, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -110,13 +110,10 @@ class Rewriter(editor.Editor):
         """Two of the tensors have different scales of the model's own."""
         return len({self.scales.value(name) for name in tensors} - {None}) > 1
 
-    def is_closed(self, tensors: Iterable[str], readers: Iterable[Node]) -> bool:
-        """No other node reads the tensors, and none of them is a graph output."""
-        inside, graph = {id(node) for node in readers}, self.graph
-        return all(
-            name not in graph.outputs and all(id(reader) in inside for reader in graph.consumers(name))
-            for name in tensors
-        )
+    def is_closed(self, tensors: Sequence[str], inside: Container[int]) -> bool:
+        """No graph output is among the tensors, and no nodes but those with these ids read them."""
+        readers = [id(reader) for name in tensors for reader in self.graph.consumers(name)]
+        return all(reader in inside for reader in readers) and not any(name in self.graph.outputs for name in tensors)
 
     def _layer(self, node: Node) -> Layer:
         context = Context(self.graph, self.types, self.scales, self.settings.policy)

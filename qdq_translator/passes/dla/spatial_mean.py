@@ -147,6 +147,7 @@ def _averages(row: Row, axes: Sequence[Sequence[_Step]], channels: int, values: 
     for number, pair in enumerate(zip(*([(1, 0)] * (length - len(one)) + list(one) for one in axes))):
         (kernel, pads), last = map(list, zip(*pair)), number == length - 1
         area = math.prod(kernel)
+        # a pooling divides by its own window alone, and its input and output have one range (case 2)
         exact = not any(pads) and not (last and (total or count * area != values or not _has_one_range(row)))
         if exact and max(kernel) <= WINDOW:
             row.add("AveragePool", f"mean{number}", kernel_shape=kernel, strides=kernel)
