@@ -12,7 +12,7 @@ from qdq_translator import TranslateOptions, Translation, translate
 from qdq_translator.core.errors import UsageError
 from qdq_translator.scales.inference.unify import OTHER_READERS
 from qdq_translator.simulate.account import Judge, account
-from qdq_translator.simulate.calibration import requantize
+from qdq_translator.simulate.calibration import trial
 from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions
 from qdq_translator.simulate.inputs import input_specs, load_samples
 from qdq_translator.simulate.run import Session
@@ -173,7 +173,7 @@ def test_a_tensor_with_other_readers_keeps_its_range_behind_a_scale(tmp_path: Pa
 
 def test_a_scale_that_gains_nothing_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, data = residual(tmp_path, 0, wide=100.0)
-    monkeypatch.setattr(requantize, "LEAST_DB", 60.0)
+    monkeypatch.setattr(trial, "LEAST_DB", 60.0)
     options = {"calibrate": str(data), "target": "orin-dla", "platform": "jetpack-6.2", "max_bits_lost": 8}
     shared, made = (translate(path, TranslateOptions(**options, unify_scales=how)) for how in ("warn", "requantize"))
     assert made.model == shared.model and made.tensor_scales == shared.tensor_scales and not made.rewrites.applied
