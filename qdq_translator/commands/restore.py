@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Mapping, Sequence
 
 from qdq_translator.commands import explicit
 from qdq_translator.commands.located import print_commands, print_json
@@ -12,6 +12,7 @@ from qdq_translator.core.command_options import RestoreOptions as Options
 from qdq_translator.core.disk import appear_together, read_text, refuse_overwriting
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.files import read_layer_argument, stated_beside
+from qdq_translator.core.formats.report_rows import RestoreSummary
 from qdq_translator.core.rules import inference_options
 from qdq_translator.core.words import counted, listed
 from qdq_translator.ir.graph import Graph
@@ -34,28 +35,29 @@ def run(options: Options) -> int:
         write_graph(
             Graph.from_model(restored.model), scratch / output.name, f"{output.name}.data", source.external_data
         )
-    kinds = (made.UNKNOWN, made.UNUSABLE, made.NOT_FLOAT, made.UNARY, made.STAYS_FLOAT)
-    left_out = {kind: restored.all(kind) for kind in kinds}
-    left_out["unreadable"] = [line for _, line in cache.unreadable]
-    pairs = restored.all(made.GIVEN)
-    shared = [name for name, grouped in restored.weights.items() if grouped]
+    summary = _summary(output, restored, [line for _, line in cache.unreadable])
     if options.json:
-        summary = {
-            "output": str(output),
-            "tensors": len(pairs),
-            "weights": len(restored.weights),
-            "left_out": left_out,
-            "without_scale": restored.all(made.WITHOUT_SCALE),
-            "unknown_layers": restored.unknown_layers,
-            "shared_scales": shared,
-        }
         print_json(summary)
     else:
-        print(f"{output}: Q/DQ on {counted(len(pairs), 'tensor')} and {counted(len(restored.weights), 'weight')}")
-    _print_notes({**left_out, "layers": restored.unknown_layers, "shared": shared}, options.verbose)
+        print(f"{output}: Q/DQ on {counted(summary.tensors, 'tensor')} and {counted(summary.weights, 'weight')}")
+    others = {"layers": summary.unknown_layers, "shared": summary.shared_scales}
+    _print_notes({**summary.left_out, **others}, options.verbose)
     if not options.json:
         _print_next(output)
     return 0
+
+
+def _summary(output: Path, restored: made.Restored, unreadable: List[str]) -> RestoreSummary:
+    kinds = (made.UNKNOWN, made.UNUSABLE, made.NOT_FLOAT, made.UNARY, made.STAYS_FLOAT)
+    return RestoreSummary(
+        output=str(output),
+        tensors=len(restored.all(made.GIVEN)),
+        weights=len(restored.weights),
+        left_out={**{kind: restored.all(kind) for kind in kinds}, "unreadable": unreadable},
+        without_scale=tuple(restored.all(made.WITHOUT_SCALE)),
+        unknown_layers=tuple(restored.unknown_layers),
+        shared_scales=tuple(name for name, grouped in restored.weights.items() if grouped),
+    )
 
 
 _NOTES = {
@@ -71,7 +73,7 @@ _NOTES = {
 """What is left out -> the note about it."""
 
 
-def _print_notes(found: Dict[str, List[str]], verbose: bool) -> None:
+def _print_notes(found: Mapping[str, Sequence[str]], verbose: bool) -> None:
     for kind, what in _NOTES.items():
         if found[kind]:
             names = listed(found[kind], len(found[kind]) if verbose else 3)

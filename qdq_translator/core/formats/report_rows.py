@@ -737,6 +737,19 @@ class Comparison(Row):
     causes: ChangedCauses
 
 
+class RestoreSummary(Row):
+    """`restore --json`. tensors, weights: with Q/DQ. left_out: kind -> entries of the cache. unknown_layers: of the
+    layer argument. shared_scales: grouped weights whose groups share scales."""
+
+    output: str
+    tensors: int
+    weights: int
+    left_out: Dict[str, List[str]]
+    without_scale: Texts
+    unknown_layers: Texts
+    shared_scales: Texts
+
+
 class DeploySummary(Row):
     """`deploy --json`. dla: layers per verdict. verdict: None if nothing was compared; reasons: for it. failed: missed
     thresholds. consumers: program -> its commands on the board; refused: program -> why. redone: steps."""
