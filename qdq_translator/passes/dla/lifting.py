@@ -29,10 +29,8 @@ def regions(
     for index, node in enumerate(nodes):
         for name in (*activations(rewriter, node.inputs), *filter(None, node.outputs)):
             unions.join(index, owner.setdefault(name, index))
-    found: dict[int, list[Node]] = {}
-    for index, node in enumerate(nodes):
-        found.setdefault(unions.root(index), []).append(node)
-    return [region for region in found.values() if any(asks(rewriter, node) for node in region)]
+    found = [[nodes[index] for index in joined] for joined in unions.sets()]
+    return [region for region in found if any(asks(rewriter, node) for node in region)]
 
 
 def activations(rewriter: Rewriter, names: Iterable[str]) -> list[str]:
