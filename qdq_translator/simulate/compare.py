@@ -37,7 +37,7 @@ EXPLICIT, SIMULATED, FLOAT = "explicit", "simulated", "float"
 @dataclasses.dataclass(frozen=True)
 class Setup:
     """A translation and the model that it was made from, to be run on the same samples. options: of the simulation.
-    random: the inputs are. float_model, metric: the user's, if given. where: runs the computation."""
+    random: whether the inputs are. float_model, metric: the user's, if given. where: executes the computation."""
 
     network: ImplicitNetwork
     options: SimulationOptions
@@ -63,8 +63,8 @@ class Setup:
 def compare_outputs(
     setup: Setup, device: Optional[DeviceResults] = None, others: Mapping[str, Simulated] = {}
 ) -> tuple[dict[str, SlicedComparison], Outputs]:
-    """Runs every stage on every sample: explicit model against simulated engine, output by output, and all pairs of
-    stages. others: stage -> the simulation at the other end of a hypothesis.
+    """Runs every stage on every sample and compares, output by output, explicit model with simulated engine and all
+    other pairs of stages. others: stage -> the simulation under the opposite assumption of a hypothesis.
 
     Raises UserError if the models' inputs or outputs do not belong together.
     """
@@ -97,7 +97,7 @@ def compare_outputs(
 def _float_stage(
     model: onnx.ModelProto, inputs: Sequence[str], names: Sequence[str]
 ) -> tuple[onnx.ModelProto, dict[str, str]]:
-    """A copy of the model; its outputs -> ours: by name, else by position if there are equally many."""
+    """A copy of the model, and its output -> ours: matched by name, else by position if there are equally many."""
     graph = Graph.from_picture((model, {}))
     same_ends("inputs", inputs, graph.inputs, FLOAT)
     given = list(graph.outputs)
@@ -113,17 +113,17 @@ def _float_stage(
 
 _Key = Tuple[str, ...]
 Tensors = Dict[_Key, Tuple[str, str, str, str]]
-"""Key -> a stage, its tensor, the other stage, its tensor."""
+"""Key -> (stage, tensor there, stage compared with, tensor there)."""
 
 
 def outputs_of(pairs: Iterable[tuple[str, str]], names: Sequence[str]) -> Tensors:
-    """(stage, other stage, output) -> what to compare."""
+    """(stage, other stage, output) -> the tensors to compare."""
     return {(a, b, name): (a, name, b, name) for a, b in pairs for name in names}
 
 
 class Compared(NamedTuple):
-    """rows: key -> comparisons. counts: (stage, output) -> right labels, or tensor -> histogram. outputs: of each run,
-    stage or number of a change -> output -> values, if a metric needs them."""
+    """rows: key -> comparisons. counts: (stage, output) -> number of right labels, or tensor -> histogram. outputs: for
+    each run, stage or number of a change -> output -> values, if a metric needs them."""
 
     rows: dict[Any, Any]
     counts: dict[Any, Any]
@@ -131,7 +131,7 @@ class Compared(NamedTuple):
 
 
 def scoring(scores: Mapping[Any, Any], samples: Samples) -> Callable[[Compared], None]:
-    """Adds the outputs of each stage to its score, in this process and in sample order, for any worker."""
+    """Adds each stage's outputs to its score, in this process and in sample order, whichever worker computed them."""
     runs = iter(range(samples.runs))
 
     def score(part: Compared) -> None:
@@ -146,9 +146,9 @@ def scoring(scores: Mapping[Any, Any], samples: Samples) -> Callable[[Compared],
 
 @dataclasses.dataclass
 class Comparing(Work):
-    """Tensors of stages, in pairs. ends: of the explicit one. names: outputs of every stage; None for tensors inside
-    the networks, which may differ in form. rename: output of the float model -> ours. keep: the outputs too. A model
-    with noise gets that of the run."""
+    """Compare tensors of stages in pairs. ends: of the explicit model. names: outputs of every stage; None for tensors
+    inside the networks, which may differ in shape. rename: output of the float model -> ours. keep: return the outputs
+    too. A model with noise gets the noise of the run."""
 
     stages: dict[str, onnx.ModelProto]
     ends: CodedEnds
@@ -201,7 +201,7 @@ class Comparing(Work):
         return row
 
     def _right(self, run: int, values: Mapping[str, Mapping[str, np.ndarray]]) -> dict[tuple[str, str], int]:
-        """(stage, output) -> samples whose largest score is that of their label."""
+        """(stage, output) -> number of samples whose largest score is that of their label."""
         labels = self.samples.classes_of(run)
         right: dict[tuple[str, str], int] = {}
         if labels is None:
@@ -215,7 +215,7 @@ class Comparing(Work):
 
 
 def _inside(a: np.ndarray, b: np.ndarray) -> Comparison:
-    """Not comparable unless float and, but for trailing ones, of the same shape: a tensor that is rewritten for the DLA
+    """Not comparable unless float and of the same shape up to trailing ones: a tensor that is rewritten for the DLA
     (rule D5) is [N, C, 1, 1] instead of [N, C]."""
     row, rank = Comparison(), min(a.ndim, b.ndim)
     row.comparable = a.dtype.kind == "f" and a.shape[:rank] == b.shape[:rank] and a.size == b.size
@@ -225,7 +225,7 @@ def _inside(a: np.ndarray, b: np.ndarray) -> Comparison:
 
 
 def compare(row: Comparison, a: np.ndarray, b: np.ndarray, name: str, stage_a: str, stage_b: str) -> None:
-    """Adds an output of two stages to the comparison. Raises UserError for other sizes."""
+    """Adds an output of two stages to the comparison. Raises UserError if the sizes differ."""
     if (
         a.shape[:1] == b.shape[:1] or a.ndim != b.ndim
     ) and a.size == b.size:  # rule D16: the same values in more dimensions
@@ -255,9 +255,9 @@ class DeviceResults:
 
     @classmethod
     def read(cls, path: Path, files: Mapping[str, Path], outputs: list[str]) -> DeviceResults:
-        """`files`: 'model', 'cache' and 'inputs' of this verification; others than the device had are refused.
+        """`files`: 'model', 'cache' and 'inputs' of this verification, refused if they differ from those on the device.
 
-        Raises UserError for files that are no device results or belong to something else.
+        Raises UserError for files that are not device results or belong to another verification.
         """
         if polygraphy.is_results(read_json(path, {}, _RESULTS_HINT)):
             engines = polygraphy.read_results(path)
@@ -296,7 +296,7 @@ class DeviceResults:
             size = reference.shape[0] if reference.ndim else 1
             part = values[run * size : (run + 1) * size]
             if part.size != reference.size:
-                part = values[run : run + 1]  # no batch axis: one entry a run
+                part = values[run : run + 1]  # no batch axis: one entry per run
             if part.size != reference.size:
                 raise UserError(
                     f"Engine '{engine}' has no output '{name}' for sample {run * size}.", "Give the inputs that it had."

@@ -11,7 +11,7 @@ from qdq_translator.simulate.run import ExplicitNetwork
 
 
 class Counterparts:
-    """Tensor of the stripped model -> tensors of the explicit one: as its layer makes it, and as its readers see it."""
+    """Tensor of the stripped model -> tensors of the explicit one: as its layer makes it, and as its readers get it."""
 
     def __init__(self, stripped: Graph, explicit: ExplicitNetwork) -> None:
         self.stripped, self.graph = stripped, explicit.graph
@@ -26,15 +26,15 @@ class Counterparts:
         return producer is not None and producer.name not in self.by_node and producer.is_op("Relu", "Clip")
 
     def is_moved(self, name: str) -> bool:
-        """True if the explicit model moves (rule Q10) or clamps (Q9) the quantized values before use. No reader there
-        uses this tensor's rounded values as such."""
+        """True if the explicit model moves (rule Q10) or clamps (Q9) the quantized values before use, so that no reader
+        there gets this tensor's rounded values unchanged."""
         base = self.base(name)
         readers = [r for r in self.graph.consumers(base) if is_quantize(r)]
         clamped = any(self.is_clamped(o) for r in self.stripped.consumers(name) for o in r.outputs)
         return bool(readers) and (clamped or not self._as_read(base))
 
     def _base(self, name: str) -> str:
-        """Counterpart in the explicit model, '' if none."""
+        """Counterpart in the explicit model, '' if there is none."""
         graph = self.graph
         if name not in graph.producer and name not in graph.inputs:
             name = self._of_twin(name)
@@ -54,7 +54,7 @@ class Counterparts:
         if self.is_clamped(name):
             return self.base(producer.inputs[0])
         twin = self.by_node.get(producer.name)
-        # with fewer inputs its bias is an Add of its own here (rule F8)
+        # with fewer inputs its bias is a separate Add here (rule F8)
         if twin is None or twin.op_type != producer.op_type or len(producer.inputs) < len(twin.inputs):
             return ""
         return twin.outputs[producer.outputs.index(name)]
@@ -64,7 +64,7 @@ class Counterparts:
         return node.is_op("Clip") and producer is not None and is_quantize(producer)
 
     def _aliases(self, name: str) -> list[str]:
-        """Names read: after DequantizeLinear, or as it is. Empty if it does not exist."""
+        """Names that readers use: after DequantizeLinear, or the tensor itself. Empty if it does not exist."""
         base = self.base(name)
         found = self._as_read(base) if base and not self.is_moved(name) else []
         return list(dict.fromkeys(found)) or ([base] if base else [])
@@ -92,8 +92,8 @@ class Counterparts:
         return found
 
     def stated(self, name: str) -> list[float]:
-        """Scales with which the explicit model quantizes the tensor, as symmetric INT8 scales, each once, ascending; of
-        a quantizer with another grid the smallest that covers it."""
+        """Distinct scales with which the explicit model quantizes the tensor, as symmetric INT8 scales, ascending; for
+        a quantizer with another grid, the smallest scale that covers it."""
         base = self.base(name)
         scales: set[float] = set()
         stack = [base] if base else []

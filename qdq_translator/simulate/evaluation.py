@@ -27,7 +27,7 @@ class Evaluation:
         part: tuple[int, int] = (0, 1),
         watch: Callable[[Any], None] = lambda part: None,
     ) -> Any:
-        """`work` on so many runs. progress: told `what` is done. part: the number of this work among so many alike.
+        """Do `work` on `runs` runs. progress: reports `what`. part: (index, number) of this work among equal ones.
         watch: see `Engine.run`.
         """
         number, parts = part

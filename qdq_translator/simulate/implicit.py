@@ -1,19 +1,19 @@
-"""Simulate the implicit engine: convert a translation to an ONNX model. Its numbers are those an INT8 engine should
-compute, as far as the facts specify (fact 5).
+"""Simulate the implicit engine: convert a translation to an ONNX model that computes the numbers of an INT8 engine, as
+far as the facts specify them (fact 5).
 
 1. Quantized tensors, and layers that compute on them: `placement`. The scales are those of the cache file. Entries of
    tensors that only TensorRT's own network has (rule S10: constants, a Gemm before its bias) are not applied, because
-   TensorRT fuses them.
+   TensorRT fuses these tensors.
 2. Rounding: half to even (GPU, Orin), or half away from zero (Xavier, fact 5.4); quantized values [-128, 127].
 3. Weights of INT8 layers: `max|w| / 127` per output channel (and group), quantized values [-127, 127] (fact 5.1, 5.2).
-4. Layers planned in FP16 on a DLA compute in float16: their inputs, weights and outputs pass through it. Other layers
+4. Layers planned in FP16 on a DLA compute in float16: their inputs, weights and outputs are rounded to it. Other layers
    above INT8 compute in float32, or with `fp16` in float16 too.
-5. `fuse`: whether the tensor between a Conv and the Add or activation that it fuses with passes unrounded (see
+5. `fuse`: whether the tensor between a Conv and the Add or activation that it fuses with stays unrounded (see
    `placement`). Unary scales (rule S9) are among the scales that are not applied then.
 6. `sigmoid_fp16`: the scales around Sigmoid and Tanh are not applied (hypothesis `sigmoid`, fact 5.12b, 6.3).
 7. Bias stays float (fact 5.7). TensorRT's quantization noise reduction (fact 5.6), which keeps the layer before a
-   network output from writing INT8, is not simulated: a scale on a graph output is applied. It concerns GPUs, and
-   measured results on a DLA (rule S2) show the damage of such a scale.
+   network output from writing INT8, is not simulated: a scale on a graph output is applied. Noise reduction concerns
+   GPUs, and measured results on a DLA (rule S2) show the damage of such a scale.
 8. In a float16 model the INT8 layers compute in float32, on quantized values times scale without float16 rounding: the
    engine sums products of quantized values in 32-bit integers.
 """
@@ -49,14 +49,14 @@ from qdq_translator.qdq.pairs import weight_scales
 from qdq_translator.targets.precision import ON_DLA, LayerPlan
 
 NOISE_PERIOD = 65_537
-"""Values: more than most channels hold. A prime, so no multiple of a row or a channel."""
+"""Number of noise values: more than most channels have. A prime, so no multiple of a row or a channel."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SimulationOptions:
     """See the module: `rounding` rule 2, `fp16` rule 4, `fuse` rule 5, `sigmoid_fp16` rule 6. 'noise': clipping, and
     uniform noise of one step in place of rounding; `seed` selects it, and `unclipped` names tensors that are not
-    clipped. `other`: hypotheses about devices (`placement.by_device`) that hold at their other end."""
+    clipped. `other`: hypotheses about devices (`placement.by_device`) that are assumed to be the opposite."""
 
     rounding: str = "even"
     fp16: bool = False
@@ -68,11 +68,11 @@ class SimulationOptions:
 
     @classmethod
     def on(cls, target: str) -> SimulationOptions:
-        """What a target does, as in --target; '' if it is not known."""
+        """The options of a target, as in --target; '' if it is not known."""
         return cls("away" if target == "xavier-dla" else "even", sigmoid_fp16=target.endswith("dla"))
 
     def at_other_end(self, hypothesis: str) -> SimulationOptions:
-        """The same with the other end of a hypothesis."""
+        """The same with the opposite assumption of a hypothesis."""
         if hypothesis == FUSION:
             return dataclasses.replace(self, fuse=False)
         if hypothesis == SIGMOID:
@@ -82,10 +82,10 @@ class SimulationOptions:
 
 @dataclasses.dataclass
 class ImplicitNetwork:
-    """A translation as TensorRT would be given it: the stripped model, the cache's scales, the layer argument.
+    """A translation as TensorRT would get it: the stripped model, the cache's scales, the layer argument.
 
     weights: initializers that the model lacks. unary: tensors whose scale is a unary marker. config, report: the JSON
-    files' content, {} if there is none. plan: the planned layers, [] if no report has them; INT8 then follows from
+    files' content, {} if there is none. plan: the planned layers, [] if no report lists them; INT8 then follows from
     scales and layer argument alone.
     """
 
@@ -108,7 +108,7 @@ class ImplicitNetwork:
         model, _ = load_model(files.model)
         for node in model.graph.node:
             if not node.name and node.output:
-                node.name = f"node_of_{node.output[0]}"  # what TensorRT calls it (fact 4.3)
+                node.name = f"node_of_{node.output[0]}"  # TensorRT's name for it (fact 4.3)
         scales = files.read_cache().scales
         config = files.read_config() if files.config.is_file() else {}
         report = files.read_report() if files.report.is_file() else {}
@@ -116,7 +116,7 @@ class ImplicitNetwork:
         origins = config.get("scale_origins")
         if origins is not None:
             unary = frozenset(n for n, o in origins.items() if o.get("rule") in MARKERS and scales.get(n) == 1.0)
-        else:  # another translator's files do not say; read it off the graph
+        else:  # another translator's files do not record it; it is derived from the graph
             graph = Graph.from_picture((model, {}))
             unary = frozenset(n for n, scale in scales.items() if is_unary_marker(graph, n, scale))
         plan = [read_row(LayerPlan, row) for row in report.get("plan", ())]
@@ -124,9 +124,7 @@ class ImplicitNetwork:
 
     @classmethod
     def of(cls, translated: Translated, light: bool = False) -> ImplicitNetwork:
-        """Of a translation that was not written: the same as `read` makes of its files. light: the model without
-        weights.
-        """
+        """Of a translation that was not written, equal to `read` on its files. light: the model without weights."""
         origins = {name: plain(translated.scales[name].origin.row()) for name in translated.tensor_scales}
         unary = frozenset(n for n, o in origins.items() if o["rule"] in MARKERS and translated.tensor_scales[n] == 1.0)
         config = {"scale_origins": origins, "options": effective(translated.options)}
@@ -147,7 +145,7 @@ class ImplicitNetwork:
 
     @property
     def on_dla(self) -> frozenset[str]:
-        """Names of the layers that the plan has on a DLA."""
+        """Names of the layers that are planned on a DLA."""
         return frozenset(row.name for row in self.plan if row.device == ON_DLA)
 
     @property
@@ -158,7 +156,7 @@ class ImplicitNetwork:
 
 @dataclasses.dataclass
 class Simulated:
-    """graph: for ONNX Runtime. made: stripped tensor -> its name as its layer makes it; read: -> as its readers see it.
+    """graph: for ONNX Runtime. made: stripped tensor -> its name as its layer makes it; read: -> as its readers get it.
     wide: float16 tensor of the model -> the float32 one that INT8 layers read instead (rule 8)."""
 
     graph: Graph
@@ -185,7 +183,7 @@ def placement_of(
     types: Optional[TensorTypes] = None,
     precisions: Optional[Mapping[str, str]] = None,
 ) -> Placement:
-    """What `simulate` rounds by itself. The other arguments save work or replace the layer argument."""
+    """The placement that `simulate` applies by default. `graph`, `types`: save work. `precisions`: see `simulate`."""
     graph = graph or network.graph()
     asked, plan, unary = network.precisions if precisions is None else precisions, network.plan, network.unary
     scales, planned = by_ranges(plan, network.scales, options.other, unary), by_device(plan, options.other)
@@ -200,8 +198,8 @@ def simulate(
     placement: Optional[Placement] = None,
     unrounded: bool = False,
 ) -> Simulated:
-    """`precisions` replaces the layer argument, `placement` all that follows from scales and layer argument. `types` of
-    the network's model avoids inferring them again. unrounded: keep original weights next to the rounded ones."""
+    """`precisions` replaces the layer argument, `placement` everything that follows from scales and layer argument.
+    `types` of the network's model saves inferring them. unrounded: keep original weights next to the rounded ones."""
     graph = network.graph()
     types = types or TensorTypes(graph)
     placement = placement or placement_of(network, options, graph, types, precisions)
@@ -216,8 +214,8 @@ def simulate(
 
 
 def chained(parts: Mapping[str, Simulated], whole: Simulated) -> Simulated:
-    """`whole` with the network that its parts make together. parts: role -> simulation, in the order in which they run;
-    they meet in tensors of the same name. Raises ModelError if one is missing."""
+    """`whole` with the network that is composed of its parts. parts: role -> simulation, in order of execution; tensors
+    of the same name connect them. Raises ModelError if one is missing."""
     result = onnx.ModelProto(ir_version=whole.model.ir_version, opset_import=whole.model.opset_import)
     result.graph.name = "parts"
     result.graph.input.extend(whole.model.graph.input)
@@ -248,7 +246,7 @@ class _Builder:
     # ---------------------------------------------------------------- weights
 
     def weights(self) -> None:
-        """Rule 3, done once in NumPy: layers with the same weight and axis share the result."""
+        """Rule 3, computed once in NumPy: layers with the same weight and axis share the result."""
         graph = self.graph
         done: dict[tuple[str, Optional[OutputChannels]], str] = {}
         for node in graph.nodes:
@@ -256,7 +254,7 @@ class _Builder:
                 if (node.name, index) not in self.placement.weights:
                     continue
                 weight = as_weight(graph.initializers[name])
-                if weight is None or weight.dtype not in (np.float32, np.float16):  # bfloat16, or integers already
+                if weight is None or weight.dtype not in (np.float32, np.float16):  # bfloat16, or already integers
                     continue
                 rank = len(weight.dims)
                 one = has_one_scale(node, index, rank, self.types.rank(node.inputs[1 - index]))
@@ -273,7 +271,7 @@ class _Builder:
     # ---------------------------------------------------------------- float16
 
     def half_layers(self, on_dla: frozenset[str]) -> set[str]:
-        """Rules 4 and 6: nodes whose float32 inputs and outputs pass through float16; their constants are done here."""
+        """Rules 4 and 6: nodes whose float32 inputs and outputs pass through float16. Rounds their constants."""
         graph, names = self.graph, set()
         for node in graph.nodes:
             above = node.name in self.placement.higher and (self.options.fp16 or node.name in on_dla)
@@ -299,13 +297,13 @@ class _Builder:
         return Node("Cast", [source], [target], self.graph.unique_name(f"{target}_cast"), to=to)
 
     def _insert_half(self, source: str, target: str, readers: list[Node]) -> None:
-        """Float32 -> float16 -> float32: these readers of `source` read `target`."""
+        """Insert float32 -> float16 -> float32: these readers of `source` now read `target`."""
         narrow = self.graph.unique_name(f"{target}_half")
         steps = self._cast(source, narrow, TensorProto.FLOAT16), self._cast(narrow, target, TensorProto.FLOAT)
         self._insert(source, target, steps, readers)
 
     def _insert(self, source: str, target: str, nodes: Iterable[Node], readers: list[Node]) -> None:
-        """The nodes make `target` from `source`: these readers of `source` read `target`."""
+        """Add the nodes, which compute `target` from `source`: these readers of `source` now read `target`."""
         self.graph.insert_behind(source, nodes)
         for reader in readers:
             self.graph.replace_use(reader, source, target)
@@ -317,7 +315,7 @@ class _Builder:
         graph = self.graph
         for name in self._activations():
             maker = graph.producer[name].name if name in graph.producer else ""
-            is_float32 = self.types.elem_type(name) in (0, TensorProto.FLOAT)  # 0: an unknown type is the usual one
+            is_float32 = self.types.elem_type(name) in (0, TensorProto.FLOAT)  # 0: unknown, usually float32
             if maker in in_half and is_float32:
                 wide = graph.before_output(name, "wide")
                 self._insert_half(wide, name, graph.consumers(wide))
@@ -336,7 +334,7 @@ class _Builder:
 
     def _hold(self, name: str, scale: float) -> None:
         graph = self.graph
-        if name in graph.outputs and name in graph.producer:  # the name is that of the rounded values outside
+        if name in graph.outputs and name in graph.producer:  # the output keeps its name and gets the rounded values
             made, read = graph.before_output(name, "made"), name
         else:
             made, read = name, graph.unique_name(f"{name}_held")
@@ -348,7 +346,7 @@ class _Builder:
         self.made[name], self.read[name] = made, read
 
     def widen(self) -> None:
-        """Rule 8, when all else is done."""
+        """Rule 8, after everything else."""
         graph = self.graph
         for node in list(graph.nodes) if self._half else ():
             if node.name not in self.placement.int8:
@@ -358,12 +356,12 @@ class _Builder:
                     graph.set_input(node, index, self._widened(name))
             for name in [n for n in node.outputs if n in self._half]:
                 wide = graph.before_output(name, "wide")
-                graph.value_info.pop(wide, None)  # of the old type
+                graph.value_info.pop(wide, None)  # it has the old type
                 readers = [reader for reader in graph.consumers(wide) if reader.name not in self._widening]
                 self._insert(wide, name, [self._cast(wide, name, TensorProto.FLOAT16)], readers)
 
     def _widened(self, name: str) -> str:
-        """A float16 tensor or constant in float32; for quantized values, before rounding to float16."""
+        """A float16 tensor or constant in float32; for quantized values, the one before rounding to float16."""
         graph = self.graph
         if name not in self._wide:
             values = graph.array(name)
@@ -412,7 +410,7 @@ class _Builder:
         return made("DequantizeLinear", made("QuantizeLinear", values, step, zero), step, zero)
 
     def _away(self, made: Callable[..., str], values: str, scale: float) -> str:
-        """sign(v) * floor(|v| + 1/2) for v = x / scale, clipped to the codes, times scale."""
+        """sign(v) * floor(|v| + 1/2) for v = x / scale, clipped to [-128, 127], times scale."""
         step, half = self._step(scale), self._constant("simulated_half", 0.5)
         low, high = self._constant("simulated_low", -128), self._constant("simulated_high", 127)
         steps = made("Div", values, step)
@@ -420,8 +418,8 @@ class _Builder:
         return made("Mul", made("Min", made("Max", codes, low), high), step)
 
     def _noise(self, made: Callable[..., str], source: str, values: str, place: str, scale: float) -> str:
-        """Clipped to the range of the codes, and uniform noise of one step. A random operator would take as long as the
-        network: the same numbers come again and again, from a place that tensor and run decide (`noise_of_run`)."""
+        """Clipped to the range of INT8, plus uniform noise of one step. A random operator would need as much time as
+        the network, so the same numbers repeat, from an offset that tensor and run determine (`noise_of_run`)."""
         if not self._run:
             self._run = self.graph.unique_name("simulated_run")
             self.graph.inputs[self._run] = helper.make_tensor_value_info(self._run, TensorProto.INT64, [1])
@@ -439,7 +437,7 @@ class _Builder:
 
 
 def noise_of_run(run: int) -> np.ndarray:
-    """(1,), int64: the last input of a network with `noise`, by which each run has other noise."""
+    """(1,), int64: the last input of a network with `noise`, which selects the noise of a run."""
     return np.array([pow(3, run + 1, NOISE_PERIOD)], np.int64)
 
 
@@ -449,7 +447,7 @@ def _through_half(values: np.ndarray) -> np.ndarray:
 
 
 def rounded_weight(values: np.ndarray, channels: Optional[OutputChannels], rounding: str) -> np.ndarray:
-    """The weight as INT8 layers see it (rule 3): same shape and dtype. channels: None for one scale for all of it."""
+    """The weight as INT8 layers use it (rule 3): same shape and dtype. channels: None for one scale per tensor."""
     rows = values.reshape(1, -1) if channels is None else channels.rows(values)
     scale = weight_scales(rows, 0).astype(np.float32)[:, None]
     made = np.empty(rows.shape, values.dtype)

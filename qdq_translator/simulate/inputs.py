@@ -1,4 +1,4 @@
-"""Inputs for a run: .npy, .npz, folders of them, images, Polygraphy files, or random numbers of a sensible size."""
+"""Inputs for a run: .npy, .npz, folders of them, images, Polygraphy files, or random numbers in a plausible range."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from qdq_translator.simulate.run import in_rank
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 LABELS = "labels"
-"""Array of an .npz, or stem of an .npy beside others, that holds one label a sample, where no input has that name: the
-right class, or whatever a metric of the user's own takes."""
+"""Array of an .npz, or stem of an .npy among others, with one label per sample, unless an input has that name: the
+right class, or the labels that a user's metric expects."""
 DEFAULT_SAMPLES = 8
 
 
 @dataclasses.dataclass(frozen=True)
 class InputSpec:
-    """An input of the model: `shape` with None for sizes that the model leaves open (the first is then one sample)."""
+    """An input of the model: `shape` has None for dynamic sizes (a dynamic first one is the batch, of one sample)."""
 
     name: str
     shape: tuple[Optional[int], ...]
@@ -90,13 +90,13 @@ class Samples:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Send a worker the way to read the data and their digest, not the data."""
+        """Send a worker the calls that read the data, and their digest, not the data."""
         if self.reopen is None:
             raise TypeError(f"samples of {self.source} cannot be read elsewhere")
         return _reopened, (pickle.dumps(self.reopen), self.digest)
 
     def some(self, runs: int) -> Samples:
-        """That many runs, evenly spread; all if there are no more."""
+        """`runs` of the runs, evenly spread; all if there are not more."""
         if runs >= self.runs:
             return self
         return self.chosen([int(run) for run in np.linspace(0, self.runs - 1, runs).round()])
@@ -108,7 +108,7 @@ class Samples:
         return self._with("chosen", chosen, runs=len(chosen), feed=lambda index: feed(chosen[index]), labels=labels)
 
     def _with(self, how: str, which: Any, **changes: Any) -> Samples:
-        """The samples after a call of `how`, which a worker repeats."""
+        """The samples after a call of the method `how`, which a worker repeats."""
         reopen = None if self.reopen is None else functools.partial(_again, self.reopen, how, which)
         return dataclasses.replace(self, reopen=reopen, **changes)
 
@@ -125,12 +125,12 @@ class Samples:
         return labels if labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu" else None
 
     def words(self, run: int) -> str:
-        """The samples of one run, for a sentence."""
+        """The samples of one run as part of a sentence."""
         first = run * self.batch
         return f"sample {first}" if self.batch == 1 else f"samples {first} to {first + self.batch - 1}"
 
     def labelled(self, path: Place) -> Samples:
-        """With the labels that a .npy, or the array `labels` of an .npz, holds; raises UserError for too few."""
+        """With the labels of a .npy, or of the array `labels` of an .npz. Raises UserError if there are too few."""
         if path.suffix not in (".npy", ".npz"):
             raise UserError(f"Labels {path} are neither .npy nor .npz.", "The first axis of the array is the samples.")
         values = _read(path) if path.suffix == ".npy" else _read_npz(path).get(LABELS)
@@ -145,7 +145,7 @@ class Samples:
 
 @functools.lru_cache(maxsize=2)
 def _reopened(how: bytes, digest: str) -> Samples:
-    """Reopen on a worker. Raises UserError if its data differ."""
+    """Reopen on a worker. Raises UserError if the data differ there."""
     samples: Samples = pickle.loads(how)()
     if samples.digest != digest:
         raise UserError(
@@ -161,7 +161,7 @@ def _again(reopen: Callable[[], Samples], how: str, which: Any) -> Samples:
 
 
 def input_specs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> list[InputSpec]:
-    """Of a float model; `shapes` fixes open sizes. Raises UserError for inputs that are no tensors."""
+    """Of a float model; `shapes` gives dynamic sizes. Raises UserError for inputs that are not tensors."""
     constant = {t.name for t in model.graph.initializer}
     specs = []
     for value in model.graph.input:
@@ -188,7 +188,7 @@ def _wants(specs: Sequence[InputSpec]) -> str:
 REMEDY = "Correct the data, or leave such samples out with --ignore_nonfinite."
 
 _Spoilt = Tuple[int, str, int]
-"""Run, input, and how many of its values are NaN or infinite."""
+"""Run, input, and number of its values that are NaN or infinite."""
 
 
 def left_out(samples: int, total: int) -> str:
@@ -200,9 +200,9 @@ def left_out(samples: int, total: int) -> str:
 
 
 def only_finite(samples: Samples, ignore: bool, progress: Progress = silent, where: Evaluation = HERE) -> Samples:
-    """The samples, with `ignore` those with finite inputs, and a note of how many are not.
+    """The samples; with `ignore`, those with finite inputs, and a note of how many were left out.
 
-    Raises UserError, with the first place, if some are not and `ignore` is not set, or if all are not.
+    Raises UserError, with the first place, if some are not finite and `ignore` is not set, or if none is.
     """
     found: list[_Spoilt] = where.over(_Counting(samples), samples.runs, progress, "reading inputs")
     if not found:
@@ -239,9 +239,9 @@ class _Counting(Work):
 
 
 def random_samples(specs: Sequence[InputSpec], scales: Mapping[str, float], count: Optional[int], seed: int) -> Samples:
-    """Normal numbers, small non-negative integers, or coin flips, by type. Three standard deviations reach the end of
-    an input's INT8 range if it has a scale, else the deviation is 1. Raises UserError if sizes other than the batch are
-    open."""
+    """Normal numbers, small non-negative integers, or random booleans, by type. Three standard deviations are an
+    input's INT8 range if it has a scale, else the deviation is 1. Raises UserError if sizes other than the batch are
+    dynamic."""
     for spec in specs:
         if any(d is None for d in spec.shape[1:]):
             raise UserError(
@@ -272,7 +272,7 @@ def random_samples(specs: Sequence[InputSpec], scales: Mapping[str, float], coun
 
 
 def _batch(specs: Sequence[InputSpec]) -> int:
-    sizes = {s.batch for s in specs if s.shape}  # if they differ, the first axis is not that of the samples
+    sizes = {s.batch for s in specs if s.shape}  # if they differ, the first axis is not the samples
     return sizes.pop() if len(sizes) == 1 else 1
 
 
@@ -282,7 +282,7 @@ def _batch(specs: Sequence[InputSpec]) -> int:
 def given_samples(
     data: str, labels: Optional[str], model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]], options: Any
 ) -> Samples:
-    """What a command was given: `options` has the number of samples and what images need. Raises UserError."""
+    """A command's input data: `options` has the number of samples and how to read images. Raises UserError."""
     images = ImageOptions(tuple(options.image_mean), tuple(options.image_std), options.layout)
     samples = load_samples(place(data), input_specs(model, sizes), options.samples, images)
     return samples.labelled(place(labels)) if labels else samples
@@ -291,7 +291,7 @@ def given_samples(
 def load_samples(
     path: Place, specs: Sequence[InputSpec], count: Optional[int], images: ImageOptions = ImageOptions()
 ) -> Samples:
-    """Raises UserError that describes the model's inputs, for wrong names, shapes and types."""
+    """Raises a UserError that describes the model's inputs, for wrong names, shapes and types."""
     if not path.exists():
         raise UserError(f"Inputs {path} do not exist.", _wants(specs))
     kind = "folder" if path.is_dir() else _kind(path)
@@ -316,7 +316,7 @@ def _kind(path: Place) -> str:
 
 
 def _arrays_of(path: Place, specs: Sequence[InputSpec]) -> dict[str, np.ndarray]:
-    """Name -> array, of a .npz, .npy or .json."""
+    """Name -> array of a .npz, .npy or .json."""
     if path.suffix == ".npy":
         return {_only(specs, path).name: _read(path)}
     return read_inputs(path) if isinstance(path, Path) and path.suffix == ".json" else _read_npz(path)
@@ -333,7 +333,7 @@ def _only(specs: Sequence[InputSpec], path: Place) -> InputSpec:
 
 @contextlib.contextmanager
 def _file_of(path: Place, what: str, hint: str, *errors: type[Exception]) -> Iterator[None]:
-    """Raises UserError in place of what a reader raises for a file that is not `what`."""
+    """Raises UserError in place of the reader's exception for a file that is not `what`."""
     unreadable: tuple[type[Exception], ...] = (ValueError, OSError, *errors)
     try:
         yield
@@ -369,7 +369,7 @@ def _arrays(arrays: Mapping[str, np.ndarray], specs: Sequence[InputSpec], count:
         result = {}
         for spec in specs:
             values = np.asarray(stacked[spec.name][part])
-            if values.ndim > len(spec.shape):  # one run a sample: the model's input has no axis for samples
+            if values.ndim > len(spec.shape):  # one run per sample: the model's input has no axis for samples
                 values = values[0]
             result[spec.name] = np.asarray(values, spec.dtype, order="C")
         return result
@@ -410,7 +410,7 @@ def _labels(values: np.ndarray, samples: int, source: str) -> np.ndarray:
 
 
 def _as_samples(values: np.ndarray, spec: InputSpec, source: str) -> np.ndarray:
-    """Array with first axis = samples; one whole run, or no batch axis, is also accepted."""
+    """Array whose first axis is the samples; an array of exactly one run, or without batch axis, is also accepted."""
     _check_type(values.dtype, spec, source)
     shape, alone = spec.shape, spec.batch == 1
     if (shape and _fits(values, (None, *shape[1:]))) or (alone and _fits(values, (None, *shape))):
@@ -426,7 +426,7 @@ def _as_samples(values: np.ndarray, spec: InputSpec, source: str) -> np.ndarray:
 
 
 def _check_type(given: np.dtype, spec: InputSpec, source: str) -> None:
-    """Raises UserError unless both are float or both are integers: of any size, as `feed` converts them."""
+    """Raises UserError unless both are float or both are integers, of any size because `feed` converts them."""
     needs = spec.dtype
     if given == needs or any(given.kind in kinds and needs.kind in kinds for kinds in ("f", "iu")):
         return
@@ -454,14 +454,14 @@ def _folder(path: Place, specs: Sequence[InputSpec], count: Optional[int], image
     if present == ["images"]:
         return _images(files, specs, count, images, str(path))
     named = {p.stem: p for p in files}
-    if present == ["npy"] and named.keys() >= {s.name for s in specs}:  # a file for each input, and one of the labels
+    if present == ["npy"] and named.keys() >= {s.name for s in specs}:  # a file for each input, and one with labels
         wanted = [*(s.name for s in specs), *named.keys() & {LABELS}]
         return _arrays({name: _read(named[name]) for name in wanted}, specs, count, str(path))
     return _joined(path, files, specs, count)
 
 
 def _joined(path: Place, files: Iterable[Place], specs: Sequence[InputSpec], count: Optional[int]) -> Samples:
-    """Samples of several files, one behind the other."""
+    """Samples of several files, concatenated."""
     parts: list[Samples] = []
     for file in files:
         left = None if count is None else count - sum(map(len, parts))
@@ -516,7 +516,7 @@ def _images(
 def _image_layout(spec: InputSpec, layout: str) -> tuple[str, int, Optional[int], Optional[int]]:
     if len(spec.shape) != 4:
         raise UserError(f"Images cannot be fed to the input {spec}.", "They need an input of 4 dimensions.")
-    if layout == "auto":  # 1 or 3 channels tell the layout; what is ambiguous is ONNX's own
+    if layout == "auto":  # 1 or 3 channels determine the layout; NCHW, the layout of ONNX, if both or none fit
         layout = "nhwc" if spec.shape[3] in (1, 3) and spec.shape[1] not in (1, 3) else "nchw"
     channels = spec.shape[1] if layout == "nchw" else spec.shape[3]
     if channels not in (1, 3, 4):

@@ -1,4 +1,4 @@
-"""How far two tensors are apart, added up over samples in float64."""
+"""Differences of two tensors, summed over samples in float64."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from qdq_translator.core.formats.rows import made_of
 from qdq_translator.core.formats.verify_rows import Compared, ComparedOutput, Slice
 
 TOP1_MOST = 100_000
-"""More scores than this are no classes."""
+"""An output with more values per sample is not taken for class scores."""
 LEAST_SLICE = 64
-"""Values of a slice over all samples, below which its cosine says too little."""
+"""Values of a slice over all samples; with fewer its cosine is not significant."""
 _CHUNK = 2**15
-"""Values compared at a time: what a processor's cache holds."""
+"""Values compared at a time: as many as fit into a processor's cache."""
 
 
 def class_scores(values: np.ndarray) -> Optional[np.ndarray]:
@@ -31,8 +31,8 @@ def class_scores(values: np.ndarray) -> Optional[np.ndarray]:
 
 
 class Comparison:
-    """Of `other` with `reference`, over everything that was added. `peak`: largest magnitude in `other`. comparable:
-    False where the caller found something that cannot be added."""
+    """Comparison of `other` with `reference`, over everything that was added. `peak`: largest magnitude in `other`.
+    comparable: False if the caller found something that cannot be added."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -45,7 +45,7 @@ class Comparison:
         self.top1_samples = 0
 
     def add(self, reference: np.ndarray, other: np.ndarray) -> None:
-        """Both of one shape, any float type. Values that are finite in one of them only are counted and left out."""
+        """Both of one shape, any float type. Values that are finite in only one of them are counted and left out."""
         scores, others = class_scores(reference), class_scores(other)
         if scores is not None and others is not None:
             self.top1_samples += len(scores)
@@ -110,7 +110,7 @@ class Comparison:
 
     @property
     def top1_agreement(self) -> Optional[float]:
-        """Percent of samples with the same largest score; None if the output holds no class scores."""
+        """Percent of samples with the same largest score; None if the output is not class scores."""
         return 100 * self._top1_same / self.top1_samples if self.top1_samples else None
 
     def row(self) -> Compared:
@@ -121,13 +121,13 @@ class SlicedComparison(Comparison):
     """Comparison of a network's output, and for each axis except samples the slice with the lowest cosine.
 
     An output that mixes quantities (boxes in pixels and scores in [0, 1]) hides the small ones: they have no weight in
-    the whole. An axis counts if it has two slices or more, of `LEAST_SLICE` values over all samples: fewer are not
-    significant. Values that are not finite are left out here; the whole counts them. Like any cosine, that of a slice
-    with one constant value does not detect a wrong level; its SQNR does.
+    the whole. An axis counts if it has two slices or more, of at least `LEAST_SLICE` values over all samples. Values
+    that are not finite are left out here; the whole counts them. Like any cosine, that of a slice with one constant
+    value does not detect a wrong level; its SQNR does.
     """
 
     def __init__(self, batch: int) -> None:
-        """`batch`: an output whose first axis has this size has the samples there."""
+        """`batch`: a first axis of this size is the samples."""
         super().__init__()
         self.batch = batch
         self.references: set[bytes] = set()
@@ -165,7 +165,7 @@ class SlicedComparison(Comparison):
 
     @property
     def slices(self) -> list[Slice]:
-        """One for each axis that counts."""
+        """The slice with the lowest cosine for each axis that counts."""
         worst = []
         for axis, (aa, bb, dd) in self._energies.items():
             heard = np.flatnonzero(aa)
@@ -178,7 +178,7 @@ class SlicedComparison(Comparison):
         return worst
 
     def noise_of(self, axis: int, index: int) -> Optional[float]:
-        """Energy of the difference relative to the reference's, of one slice. None if the slice is silent or has too
+        """Energy of the difference relative to the reference's, of one slice. None if the slice is all zero or has too
         few values (`LEAST_SLICE`)."""
         if self._values.get(axis, 0) < LEAST_SLICE or index >= self._energies[axis].shape[1]:
             return None
@@ -190,12 +190,12 @@ class SlicedComparison(Comparison):
 
 
 def _energy(values: np.ndarray) -> float:
-    """Sum of squares, in one thread: a BLAS that waits for its threads on every chunk is slower."""
+    """Sum of squares, in one thread: a BLAS that synchronizes its threads for every chunk is slower."""
     return float(np.einsum("i,i->", values, values))
 
 
 def _cosine(aa: npt.ArrayLike, bb: npt.ArrayLike, dd: npt.ArrayLike) -> np.ndarray:
-    """Of vectors with these energies, whose difference has the energy dd: from -1 to 1, 0 if one of them is zero."""
+    """Of vectors with energies aa and bb, whose difference has the energy dd: from -1 to 1, 0 if one is zero."""
     a, b, d = (np.asarray(energy, np.float64) for energy in (aa, bb, dd))
     with np.errstate(invalid="ignore", divide="ignore"):
         cosine = np.where((a == 0) | (b == 0), 0.0, (a + b - d) / 2 / np.sqrt(a) / np.sqrt(b))
@@ -203,7 +203,7 @@ def _cosine(aa: npt.ArrayLike, bb: npt.ArrayLike, dd: npt.ArrayLike) -> np.ndarr
 
 
 def noise_to_db(noise: float) -> float:
-    """-10 log10: infinite for no noise."""
+    """-10 log10(noise); infinite for no noise."""
     if noise == 0:
         return math.inf
     return -math.inf if math.isinf(noise) else -10 * math.log10(noise)
@@ -214,6 +214,6 @@ def finite_or_none(value: float) -> Optional[float]:
 
 
 def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
-    """Equal in form, type and every bit: NaN equals NaN, and 0 is not -0."""
+    """Equal in shape, type and every bit: NaN equals NaN, and 0 is not -0."""
     same = one.shape == other.shape and one.dtype == other.dtype
     return one is other or (same and one.tobytes() == other.tobytes())

@@ -1,19 +1,19 @@
-"""Layer by layer: where the simulated engine differs from the explicit model, and the translation's changes there.
+"""Layer by layer: differences of the simulated engine from the explicit model, and the translation's changes there.
 
-Every tensor of the stripped model is compared twice: as its layer *makes* it (before its own rounding), and as its
-readers *read* it (after). A wrong layer shows in the first, a wrong scale in the second. If the explicit model passes a
-tensor to its readers in several ways (one scale each, or float to some), the worst pairing counts.
+Every tensor of the stripped model is compared twice: as its layer *makes* it (before it is rounded), and as its readers
+*read* it (after). A wrong layer shows in the first comparison, a wrong scale in the second. If the explicit model
+passes a tensor to its readers in several ways (one scale each, or float to some), the worst of these counts.
 
 Noise adds up along a network. A row is a *jump* if its noise-to-signal ratio is over four times (6 dB) that of its
-inputs, and worse than 50 dB; noise below 60 dB counts as 60 dB, because one quantized value that flips makes that much.
-A scale inferred backward through a Relu or data movement, from the place where the explicit model rounds, is harmless:
-the same quantized values result. Its noise is neither a jump nor inherited. Nor is it a jump if all readers' outputs
-have 30 dB less noise than the tensor, or if the engine leaves a tensor unrounded that the explicit model rounds: that
-difference is inherited like any other.
+inputs, and worse than 50 dB; noise below 60 dB counts as 60 dB, because one quantized value that changes by a step
+causes that much. A scale inferred backward through a Relu or data movement, from the tensor that the explicit model
+rounds, is harmless: the same quantized values result. Its noise is neither a jump nor inherited. It is not a jump
+either if all readers' outputs have 30 dB less noise than the tensor, or if the engine leaves a tensor unrounded that
+the explicit model rounds: that difference is inherited like any other.
 
-Jumps are ranked by the noise energy that they add, relative to the tensor's own, counting no more than the layers after
-it output: noise that a MaxPool removes ranks behind noise that reaches the outputs. Tensors are fetched in groups whose
-values of one run stay below a given number of bytes.
+Jumps are ranked by the noise energy that they add, relative to the tensor's energy, but at most the noise in the
+outputs of the layers after it: noise that a MaxPool removes ranks behind noise that reaches the outputs. Tensors are
+fetched in groups whose values of one run stay below a given number of bytes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ GROUP_BYTES, MOST_TENSORS = 256 * 2**20, 256
 class Row:
     """One tensor. inherited: noise of its layer's inputs; notes: effects of the translation on the tensor or its layer.
     harmless: see the module; unrounded: it has a scale that the engine does not apply (see `placement`);
-    behind_harmless: its layer reads a harmless tensor; passed_on: the most noise of a reader's output."""
+    behind_harmless: its layer reads a harmless tensor; passed_on: the largest noise of a reader's output."""
 
     tensor: str
     node: str
@@ -79,7 +79,7 @@ class Row:
 
     @property
     def for_readers(self) -> float:
-        """The noise that the layers which read it inherit."""
+        """The noise that its readers inherit."""
         return self.read.noise if not self.harmless else 0.0 if self.made is None else self.made.noise
 
     def row(self) -> Layer:
@@ -102,7 +102,7 @@ class LayerComparison:
         return found
 
     def row(self, account: Optional[Account] = None) -> Layers:
-        """account: gives the jumps their share of the noise."""
+        """account: gives the share of the noise of each jump."""
         jumps = self.jumps if account is None else [account.with_share(jump) for jump in self.jumps]
         ranked = sorted(jumps, key=lambda jump: -jump.added)
         return Layers(jumps[0] if jumps else None, tuple(ranked), tuple(row.row() for row in self.rows))
@@ -137,8 +137,8 @@ def compare_layers(setup: Setup, group_bytes: int = GROUP_BYTES) -> LayerCompari
 
 
 def _relate(rows: list[Row], graph: Graph, types: TensorTypes) -> None:
-    """Fill in each row's noise inherited and passed on. A tensor without row (no equivalent in the explicit model)
-    passes on its inherited noise."""
+    """Fill in the noise that each row inherits and passes on. A tensor without row (no equivalent in the explicit
+    model) passes on its inherited noise."""
     by_tensor = {row.tensor: row for row in rows}
     for row in rows:
         row.passed_on = _passed_on(row, graph, by_tensor)
@@ -154,7 +154,7 @@ def _relate(rows: list[Row], graph: Graph, types: TensorTypes) -> None:
 
 
 def _passed_on(row: Row, graph: Graph, by_tensor: Mapping[str, Row]) -> float:
-    """The most noise of a reader's output; infinite if that is not known of each reader."""
+    """The largest noise of a reader's output; infinite if it is not known for every reader."""
     readers = graph.consumers(row.tensor)
     behind = [by_tensor[n].read.noise for r in readers for n in r.outputs if n in by_tensor]
     known = readers and row.tensor not in graph.outputs and len(behind) >= len(readers)
@@ -172,7 +172,7 @@ class Notes:
         self.requantized = {node for node, _ in self.placement.weights}
 
     def row(self, tensor: str, made: Comparison, read: Sequence[Comparison]) -> Row:
-        """made: as its layer makes it. read: as each of its readers sees it, the worst of which counts."""
+        """made: as its layer makes it. read: as each of its readers gets it, the worst of which counts."""
         node, placement = self.stripped.producer.get(tensor), self.placement
         has_made = made.comparable and node is not None and not self.names.is_clamped(tensor)
         row = Row(
@@ -221,7 +221,7 @@ class Notes:
             yield f"the model quantizes it with {_numbers(given)}, the cache has no scale for it"
 
     def _stated(self, scale: float, given: list[float]) -> str:
-        """given: the scales that the model states; '' if they are this one."""
+        """given: the scales that the model states. '' if `scale` is the only one."""
         if len(given) > 1:
             return f"conflict (rule C1): the model quantizes it with {_numbers(given)}; the cache has {scale:.6g}"
         if scale == given[0]:

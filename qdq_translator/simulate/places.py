@@ -1,4 +1,4 @@
-"""Locations of data: a path, or an fsspec address (`s3://bucket/val`, `memory://x.npz`), with the same few methods."""
+"""Locations of data: a path, or an fsspec address (`s3://bucket/val`, `memory://x.npz`), with the same methods."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RemotePlace:
         try:
             files, path = fsspec.core.url_to_fs(self.address)
             return getattr(files, method)(path, **more)
-        except (OSError, ValueError, ImportError) as error:  # ImportError: the protocol's own package is not there
+        except (OSError, ValueError, ImportError) as error:  # ImportError: the package of the protocol is not installed
             raise UserError(
                 f"{self.address} cannot be read: {error}.", "Check the address and who may read it."
             ) from error
@@ -80,7 +80,7 @@ def opened(where: Place) -> Any:
 
 
 class RemoteArray:
-    """A .npy behind an address: only rows that are asked for are read. Raises ValueError for another file."""
+    """A .npy at an address: only rows that are indexed are read. Raises ValueError for another file."""
 
     def __init__(self, where: RemotePlace) -> None:
         self._where = where

@@ -1,9 +1,9 @@
 """`--prove`: compare every rewrite for the DLA, before and after, in ONNX Runtime.
 
-The changes by a rule are split into pieces: nodes that differ before and after, and share a tensor that only one of
-both sides has. Each piece becomes two small models with the same inputs; its outputs are the tensors that the rest of
-the network reads. They get random values, values at the ends of the INT8 range and far beyond it, zeros and tiny ones,
-and have to agree within the effect of the order of a float32 sum.
+The changes by a rule are split into pieces: nodes that differ before and after, and share a tensor that only one of the
+two sides has. Each piece becomes two small models with the same inputs; its outputs are the tensors that the rest of
+the network reads. The inputs are random values, values at the ends of the INT8 range and far beyond it, zeros and tiny
+ones. The outputs must agree up to the effect of the order of a float32 sum.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from qdq_translator.simulate.metrics import Comparison
 from qdq_translator.simulate.run import Part, Session, Sliced, value_info
 
 TOLERANCE = 1e-4
-"""Of an output's largest magnitude."""
+"""Accepted difference, as a share of an output's largest magnitude."""
 _BATCH, _OPEN = 2, 64
-"""Sizes for a batch, and for other dimensions, that nobody knows."""
+"""Sizes for a batch and for other dimensions of unknown size."""
 _WHOLE = 2
-"""Random inputs of a whole network."""
+"""Number of random inputs of a whole network."""
 _RANGE = 8.0
-"""Of a tensor without scale."""
+"""Range of a tensor without scale."""
 
 
 @dataclass(frozen=True)
 class Refuted:
-    """An application of a rule that, by all evidence, is not the same function. nodes: that it replaced, by their
-    earlier names; what: the difference, or why it could not be run."""
+    """An application of a rule that does not compute the same function. nodes: earlier names of the nodes that it
+    replaced; what: the difference, or the reason why it could not be run."""
 
     rule: str
     nodes: tuple[str, ...]
@@ -60,13 +60,13 @@ class _Side:
         self.order = {id(node): index for index, node in enumerate(self.graph.nodes)}
 
     def sizes(self, name: str) -> Optional[tuple[int, ...]]:
-        """Of a tensor, as they follow from those of the inputs, or else as they are in one run on noise."""
+        """Sizes of a tensor: inferred from those of the inputs, or else observed in one run on noise."""
         known = self.types.static_shape(name)
         return known if known is not None else self._seen.get(name)
 
     @functools.cached_property
     def _seen(self) -> Mapping[str, tuple[int, ...]]:
-        """Sizes of tensors that do not follow from the input sizes; {} if the network does not run."""
+        """Sizes of tensors that cannot be inferred from the input sizes; {} if the network cannot be run."""
         unknown = [n for n in self.graph.producer if n and self.types.static_shape(n) is None]
         model = self.graph.to_model()
         wanted = [f"qdq.sizes.{number}" for number in range(len(unknown))]
@@ -89,7 +89,7 @@ def prove(stages: Sequence[Stage], shapes: Mapping[str, Sequence[int]], scales: 
     found: list[Refuted] = []
     after: Optional[_Side] = None
     for stage in stages:
-        before = after or _Side(stage.before, shapes)  # a stage begins where the one before it ended
+        before = after or _Side(stage.before, shapes)  # a stage begins with the result of the one before it
         after = _Side(stage.after, shapes)
         for piece in _pieces(before, after):
             what = _compare(piece, scales, TOLERANCE + stage.error)
@@ -101,7 +101,7 @@ def prove(stages: Sequence[Stage], shapes: Mapping[str, Sequence[int]], scales: 
 
 
 def _origin(applied: Iterable[Applied], nodes: Sequence[Node]) -> tuple[str, ...]:
-    """The nodes that the rule took to make this piece of it."""
+    """The nodes that the rule replaced by this piece."""
     names = {node.name for node in nodes}
     taken = [[name for name, _ in a.before] for a in applied]
     found = dict.fromkeys(name for before in taken if not names.isdisjoint(before) for name in before)
@@ -112,8 +112,8 @@ def _origin(applied: Iterable[Applied], nodes: Sequence[Node]) -> tuple[str, ...
 
 
 class _Half:
-    """One side of a piece. made: tensors of its nodes; missing: those that they read from elsewhere, except weights;
-    values: tensors that they need more of than the size."""
+    """One side of a piece. made: outputs of its nodes; missing: tensors that they read from elsewhere, except weights;
+    values: tensors of which they need more than the size."""
 
     def __init__(self, side: _Side) -> None:
         self.side = side
@@ -131,14 +131,14 @@ class _Half:
             self.values |= names
 
     def latest(self, accepted: Callable[[str], bool]) -> tuple[int, Optional[Node]]:
-        """The last node, with its place in the network, that makes a tensor which is not accepted as an input."""
+        """The last node that makes a tensor which is not accepted as an input, after its position in the network."""
         graph, order = self.side.graph, self.side.order
         makers = [graph.producer[name] for name in self.missing if name in graph.producer and not accepted(name)]
         return max(((order[id(node)], node) for node in makers), key=lambda pair: pair[0], default=(-1, None))
 
     @functools.cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the inputs. Raises UserError for an unknown one."""
+        """Shapes of the inputs. Raises UserError for an unknown one."""
         found = {}
         for name in sorted(self.missing):
             shape = self.side.sizes(name)
@@ -178,14 +178,14 @@ def _pieces(before: _Side, after: _Side) -> list[_Piece]:
 
 
 def _is_border(name: str, before: _Side, after: _Side) -> bool:
-    """True if both sides have the tensor with the same shape, and it is no integer that controls its readers."""
+    """True if both sides have the tensor with the same shape, and it is float: integers control their readers."""
     there = all(name in side.graph.producer or name in side.graph.inputs for side in (before, after))
     return there and before.types.is_float(name) and before.sizes(name) == after.sizes(name)
 
 
 def _changed(side: _Side, other: _Side) -> dict[int, Node]:
-    """Nodes that the other side lacks, or has with other weights or tensor shapes. Readers of integers made by such a
-    node are included."""
+    """Nodes that `other` lacks, or has with different weights or tensor shapes. Readers of integers that such a node
+    makes are included."""
     found: dict[int, Node] = {}
     for key, node in side.nodes.items():
         names = [name for name in (*node.reads(), *node.outputs) if name]
@@ -200,9 +200,9 @@ def _changed(side: _Side, other: _Side) -> dict[int, Node]:
 
 
 def _give_same_inputs(piece: _Piece) -> None:
-    """Extend a piece by producers, the latest first, for equal inputs of both sides. They make tensors whose values
-    only one side reads, of unknown size, or with integers. If a side needs only the size of a tensor, its values may be
-    any: else the sizes that the last layer of a network computes would include the whole network."""
+    """Extend a piece by producers, the latest first, until both sides have the same inputs. They make tensors that only
+    one side reads, of unknown size, or of integers. A tensor of which a side needs only the size stays an input: else
+    sizes that the last layer of a network computes would include the whole network."""
     one, two = piece
 
     def latest(half: _Half, other: _Half) -> tuple[int, Optional[Node]]:
@@ -246,7 +246,7 @@ def _compare(piece: _Piece, scales: Mapping[str, float], tolerance: float) -> st
 
 
 def _measured(piece: _Piece, outputs: Sequence[str], scales: Mapping[str, float]) -> dict[str, list[Comparison]]:
-    """Output -> comparison after and before the rule, for each kind of input. Raises UserError for another shape."""
+    """Output -> comparison after and before the rule, for each kind of input. Raises UserError if shapes differ."""
     rows: dict[str, list[Comparison]] = {name: [] for name in outputs}
     runs = [_session(half, outputs) for half in piece]
     for number in range(SAMPLES):
@@ -263,8 +263,8 @@ def _measured(piece: _Piece, outputs: Sequence[str], scales: Mapping[str, float]
 
 
 def _difference(name: str, rows: Sequence[Comparison], tolerance: float) -> str:
-    """'' if no difference is larger than this share of the largest magnitude. rows: of the tensor after and before a
-    rule, for each input.
+    """'' if no difference exceeds `tolerance` times the largest magnitude. rows: comparison of the tensor after and
+    before a rule, for each input.
     """
     usual = max(row.peak for row in rows[:_USUAL])
     for row in rows:
@@ -280,7 +280,7 @@ def _dtype(side: _Side, name: str) -> np.dtype:
 
 
 def _feeds(piece: _Piece, scales: Mapping[str, float], number: int) -> Iterator[dict[str, np.ndarray]]:
-    """Equal values of a kind for both sides, each in its own shape."""
+    """Equal values of one kind for both sides, in the shapes of each side."""
     rng = np.random.default_rng(number)
     one, two = piece
     values = {}
@@ -292,7 +292,7 @@ def _feeds(piece: _Piece, scales: Mapping[str, float], number: int) -> Iterator[
 
 
 def _values(rng: np.random.Generator, count: int, dtype: np.dtype, reach: float, number: int) -> np.ndarray:
-    if dtype.kind != "f":  # integers are indices and sizes, for which only 0 is safe
+    if dtype.kind != "f":  # integers are indices and sizes: only 0 is always valid
         return (rng.integers(0, 2, count) * (dtype.kind == "b")).astype(dtype)
     made = _KINDS[number](rng, count)
     made *= np.float32(reach)
@@ -307,15 +307,15 @@ _KINDS: tuple[Callable[[np.random.Generator, int], np.ndarray], ...] = (
     lambda rng, count: rng.standard_normal(count, np.float32) * 1e-6,
     lambda rng, count: np.zeros(count, np.float32),
 )
-"""What the inputs of a piece are made of, as shares of their range: inside it, at its ends, far beyond it, tiny, zero.
+"""Inputs of a piece, as shares of their range: normal and uniform inside it, at its ends, far beyond it, tiny, zero.
 """
 _USUAL = 3
-"""Of them are what an INT8 network sees; how large their outputs are says what an error is measured by."""
+"""The first kinds are usual inputs of an INT8 network: errors are relative to the magnitude of their outputs."""
 SAMPLES = len(_KINDS)
 
 
 def _session(half: _Half, outputs: Sequence[str]) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-    """The nodes as a model of their own. An output that no node makes is a constant."""
+    """The nodes as a model. An output that no node makes is a constant."""
     wanted = [name for name in outputs if name in half.made]
     constant = {name: to_array(half.side.weights[name]) for name in outputs if name not in half.made}
     if not wanted:
@@ -332,8 +332,8 @@ def _session(half: _Half, outputs: Sequence[str]) -> Callable[[Mapping[str, np.n
 @dataclass(frozen=True)
 class Planned:
     """Two simulated networks against the float network. before, after: SQNR of the worst output, dB. tensors: those
-    that both hold in INT8 with one scale; equal: the share of their values that is equal, up to 1; first: the first
-    that differs, '' if none does."""
+    that both hold in INT8 with one scale; equal: the share of their values that is equal, 0 to 1; first: the first
+    tensor that differs, '' if none does."""
 
     before: float
     after: float
@@ -343,8 +343,8 @@ class Planned:
 
 
 def planned_precision(before: Translated, after: Translated, samples: Iterable[dict[str, np.ndarray]]) -> Planned:
-    """Outputs have the same names; their shapes may differ, not the order of their values. INT8 values are those of the
-    first `_WHOLE` samples."""
+    """Outputs have the same names and order of values; their shapes may differ. INT8 values are compared on the first
+    `_WHOLE` samples."""
     made = {name for node in after.graph.nodes for name in node.outputs}
     reference = Sliced(after.graph, after.types, "float")
     sides = [_Rounded(translated, made) for translated in (before, after)]
@@ -400,12 +400,12 @@ class _Rounded:
 
 
 def random_inputs(graph: Graph, shapes: Mapping[str, Sequence[int]], scales: Mapping[str, float]) -> Samples:
-    """With a size for every dimension."""
+    """Random samples for the graph inputs, with a size for every dimension."""
     return random_samples(input_specs(graph.picture()[0], concrete_sizes(graph, shapes)), scales, _WHOLE, 0)
 
 
 def concrete_sizes(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-    """A size for every dimension of every graph input; the same one for the same name."""
+    """A size for every dimension of every graph input, equal for dimensions of the same name."""
     found: dict[str, list[int]] = {}
     named: dict[str, int] = {}
     shapes = open_sizes(graph, shapes)

@@ -1,4 +1,4 @@
-"""ONNX Runtime, as a calculator: graph optimizations off, so that the numbers are those of the graph as written."""
+"""ONNX Runtime with graph optimizations off, so that the numbers are those of the graph as written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from qdq_translator.passes.cleanup import remove_dead_nodes, remove_unused_initi
 from qdq_translator.quantizers.parameters import known_parameters
 
 _WEIGHTS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
-"""Types of tensors whose values decide nothing while a model is loaded."""
+"""Types of tensors whose values have no effect while a model is loaded."""
 
 
 def _onnxruntime() -> Any:
@@ -40,7 +40,7 @@ _CODES: dict[int, str] = {onnx.TensorProto.INT8: "int8", onnx.TensorProto.UINT8:
 
 
 class Session:
-    """A model loaded once. `run` returns the tensors that were asked for when it was made."""
+    """A model that is loaded once. `run` returns the tensors in `fetch`."""
 
     def __init__(
         self,
@@ -53,20 +53,20 @@ class Session:
     ) -> None:
         """`weights`: initializers that the model lacks. `fetch`: tensors of the graph to return instead of its outputs.
         one_thread: compute in the thread that calls `run`, from packed weights, for callers that run several samples at
-        a time. provider: see `provider_name`. Raises UserError if ONNX Runtime refuses."""
+        a time. provider: see `provider_name`. Raises UserError if ONNX Runtime refuses the model."""
         runtime = _onnxruntime()
         options = runtime.SessionOptions()
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4
-        options.enable_cpu_mem_arena = False  # it grows by powers of two and keeps what it has
-        options.enable_mem_pattern = False  # one block for all tensors of a run
+        options.enable_cpu_mem_arena = False  # an arena grows by powers of two and never shrinks
+        options.enable_mem_pattern = False  # the pattern is one block for all tensors of a run
         if one_thread:
             options.intra_op_num_threads = 1
         else:
-            # packed constant weights take another kernel, which adds up in another order than weights behind a Q/DQ
+            # packed constant weights use another kernel, which sums in another order than for weights behind a Q/DQ
             # pair
             options.add_session_config_entry("session.disable_prepacking", "1")
-        # threads that spin between runs take the processor from the comparison
+        # threads that spin between runs slow down the comparison
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self.what = what
         light, self._weights = _apart(model, fetch, weights)
@@ -77,7 +77,7 @@ class Session:
             options.add_external_initializers(list(self._weights), values)
             self._session = runtime.InferenceSession(light.SerializeToString(), options, providers=providers)
             self.inputs = [value.name for value in self._session.get_inputs()]
-        except Exception as error:  # ONNX Runtime has no exception type of its own that is public
+        except Exception as error:  # ONNX Runtime has no public exception type
             raise UserError(
                 f"ONNX Runtime cannot load the {what} model: {_first_line(error)}",
                 "Check it with onnx.checker; a newer onnxruntime may know its operators.",
@@ -86,7 +86,7 @@ class Session:
         self._shapes = {given.name: given.shape for given in self._session.get_inputs()}
 
     def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """feed: one array per input, also with the rank of the input before or after rule D16."""
+        """feed: one array per input, with the rank of the input before or after rule D16."""
         values = {name: in_rank(array, self._shapes.get(name, ())) for name, array in feed.items()}
         try:
             values = self._session.run(self.outputs, values)
@@ -99,8 +99,8 @@ class Session:
 
 
 def in_rank(array: np.ndarray, shape: Sequence[Any]) -> np.ndarray:
-    """The same values in the shape of an input that rule D16 gave four dimensions, or had before; the first axis is
-    kept. The array itself if that is no such shape. shape: sizes that are no integers are open."""
+    """The same values in the shape that an input has before or after rule D16, which makes it four-dimensional; the
+    first axis is kept. The array itself for any other shape. shape: sizes that are not integers are dynamic."""
     sizes = [size if isinstance(size, int) else -1 for size in shape[1:]]
     if array.ndim in (0, len(shape)) or 4 not in (array.ndim, len(shape)) or sizes.count(-1) > 1:
         return array
@@ -113,7 +113,7 @@ def _first_line(error: Exception) -> str:
 
 
 def provider_name(wanted: str) -> str:
-    """ONNX Runtime's name of the provider 'cpu', 'cuda', ... Raises UserError for one that is not there."""
+    """ONNX Runtime's name of the provider 'cpu', 'cuda', ... Raises UserError if it is not available."""
     available = {
         name.replace("ExecutionProvider", "").lower(): name for name in _onnxruntime().get_available_providers()
     }
@@ -143,7 +143,7 @@ def _apart(
     graph.output.extend(known.get(n) or onnx.ValueInfoProto(name=n) for n in wanted)
     read = {name for node in given.node for name in node.input} - {v.name for v in given.input}
     weights: dict[str, np.ndarray] = {}
-    for tensor in (*given.initializer, *more.values()):  # of what nobody reads ONNX Runtime takes no value
+    for tensor in (*given.initializer, *more.values()):  # ONNX Runtime refuses values for unused names
         if tensor.data_type not in _WEIGHTS or tensor.ByteSize() < LARGE or tensor.name not in read:
             graph.initializer.append(to_message(tensor))
             continue
@@ -155,14 +155,13 @@ def _apart(
 
 
 _SLICE = 2**25
-"""Bytes of the weights and of the tensors of one slice of a network, all in float32: ONNX Runtime may compute each as
-early as it can.
+"""Bytes of the weights and of all tensors of one slice of a network, in float32: ONNX Runtime may compute each as early
+as it can.
 """
 
 
 class Part:
-    """Some nodes of a graph. reads: tensors that come from outside; makes: those that other nodes read, and those of
-    `kept`."""
+    """Some nodes of a graph. reads: tensors from outside; makes: tensors that other nodes read, and those in `kept`."""
 
     def __init__(self, graph: Graph, nodes: list[Node], kept: Container[str]) -> None:
         self.nodes = nodes
@@ -176,8 +175,8 @@ class Part:
 
 
 class Sliced:
-    """A graph, computed in slices of its nodes: memory contains the weights of one slice, and the tensors that later
-    slices read. Its numbers are those of a `Session`, which has no graph optimizations either."""
+    """A graph that is computed in slices of its nodes: memory contains the weights of one slice, and the tensors that
+    later slices read. The numbers are those of a `Session`, as neither has graph optimizations."""
 
     def __init__(self, graph: Graph, types: TensorTypes, what: str, fetch: Optional[Iterable[str]] = None) -> None:
         """types: of the graph. fetch: tensors to return instead of its outputs."""
@@ -187,7 +186,7 @@ class Sliced:
         self._last = {name: index for index, part in enumerate(self._slices) for name in part.reads}
 
     def run(self, feed: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-        """Tensors that were asked for with their values, in the order in which they are computed. Raises UserError."""
+        """(name, values) of the tensors in `fetch`, in the order in which they are computed. Raises UserError."""
         known = {name: array for name, array in feed.items() if name not in self._graph.producer}
         for name in self._wanted:
             if name in known or name in self._graph.initializers:
@@ -203,7 +202,7 @@ class Sliced:
                     yield name, array
 
     def _computed(self, part: Part, known: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Weights are inputs of the session: it would copy initializers."""
+        """Outputs of a part. Large weights are inputs of the session, because it would copy initializers."""
         model, weights = self._graph.submodel(part.nodes, "slice")
         values = {name: known[name] for name in part.reads if name in known}
         values.update({n: np.ascontiguousarray(w.array()) for n, w in weights.items() if w.ByteSize() >= LARGE})
@@ -235,8 +234,8 @@ def _in_slices(graph: Graph, types: TensorTypes) -> Iterator[list[Node]]:
 
 
 def _constants_late(graph: Graph) -> Iterator[Node]:
-    """The nodes in an order in which those that no input reaches come right before their first reader: a weight that
-    they compute is not kept for long."""
+    """The nodes in an order in which those that do not depend on an input come right before their first reader: a
+    weight that they compute is not kept for long."""
     varying, waiting = set(graph.inputs), {}  # type: set[str], dict[str, Node]
     for node in graph.nodes:
         reads = node.reads()
@@ -249,7 +248,7 @@ def _constants_late(graph: Graph) -> Iterator[Node]:
 
 
 def _taken(waiting: dict[str, Node], names: Iterable[str]) -> Iterator[Node]:
-    """The nodes that make these tensors, each once, after those that it reads."""
+    """The nodes that make these tensors, each once, after the producers of its inputs."""
     for name in names:
         node = waiting.get(name)
         if node is not None:
@@ -260,7 +259,7 @@ def _taken(waiting: dict[str, Node], names: Iterable[str]) -> Iterator[Node]:
 
 
 def value_info(name: str, dtype: np.dtype, shape: Optional[Sequence[int]] = None) -> onnx.ValueInfoProto:
-    """Of a model's input; shape: None for any."""
+    """Type of a model's input; shape: None for any."""
     return onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(dtype), shape)
 
 
@@ -291,7 +290,7 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _constant_tensors(graph: Graph) -> set[str]:
-    """Those that nodes make of constants alone."""
+    """Tensors that nodes compute from constants alone."""
     found: set[str] = set()
     for node in graph.nodes:
         is_plain = node.is_standard and not any(True for _ in node.subgraphs()) and not node.is_op(*RANDOM)
@@ -305,7 +304,7 @@ def _constant_tensors(graph: Graph) -> set[str]:
 
 @dataclass(frozen=True)
 class CodedEnds:
-    """Graph ends of an explicit model that hold quantized values; the stripped model's are float."""
+    """Graph inputs and outputs of an explicit model that are quantized values; the stripped model's are float."""
 
     inputs: dict[str, QuantParams]
     outputs: dict[str, QuantParams]
@@ -329,7 +328,7 @@ class CodedEnds:
 
 @dataclass
 class ExplicitNetwork:
-    """The original Q/DQ model, and its link to the stripped one."""
+    """The original Q/DQ model, and its relation to the stripped one."""
 
     graph: Graph
     ends: CodedEnds
@@ -340,7 +339,7 @@ class ExplicitNetwork:
 
     @classmethod
     def of(cls, model: Union[onnx.ModelProto, Graph]) -> ExplicitNetwork:
-        """The model is used up. Node names are made unique, as the translator does; ONNX Runtime needs that too."""
+        """Modifies the model. Node names are made unique, as by the translator; ONNX Runtime requires that too."""
         graph = model if isinstance(model, Graph) else Graph.from_model(model)
         names.name_nodes(graph, Diagnostics())
         constants = Constants(graph)
@@ -361,7 +360,7 @@ class ExplicitNetwork:
 
 
 def same_ends(which: str, stripped: Iterable[str], other: Iterable[str], what: str) -> None:
-    """which: 'inputs' or 'outputs'. Raises UserError if `other` has not those of `stripped`."""
+    """which: 'inputs' or 'outputs'. Raises UserError if `other` lacks those of `stripped` or has more."""
     a, b = list(stripped), list(other)
     if set(a) != set(b):
         raise UserError(

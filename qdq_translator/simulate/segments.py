@@ -21,16 +21,16 @@ from qdq_translator.simulate.run import Part, Session, value_info
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What one variant of a model does otherwise. tensors: target -> source: all readers of the target get what the
-    source holds, in the target's type. weights: (node, input index) -> the initializer whose values it reads instead,
-    in the type of its own. scales: target -> the scale that the source is rounded with to INT8 (half to even)."""
+    """A variant of a model. tensors: target -> source: all readers of the target get the values of the source, in the
+    target's type. weights: (node, input index) -> the initializer that is read instead, in the type of the original.
+    scales: target -> the scale with which the source is rounded to INT8 (half to even)."""
 
     tensors: Mapping[str, str]
     weights: Mapping[tuple[str, int], str] = dataclasses.field(default_factory=dict)
     scales: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def read(self, target: str, values: np.ndarray) -> np.ndarray:
-        """Values that readers of the target get from its source; as `quantize` and `dequantize` round them, but in
+        """Values that readers of the target get from its source: rounded as by `quantize` and `dequantize`, but in
         place, and NaN stays.
         """
         if target not in self.scales:
@@ -48,8 +48,8 @@ PLAIN = Change({})
 
 @dataclasses.dataclass(frozen=True)
 class Base:
-    """Of one feed: every tensor that passes between parts, the inputs and the outputs, as the nodes make them and as
-    readers get them with `ground`."""
+    """Values for one feed: every tensor that passes between parts, the inputs and the outputs, as the nodes make them
+    and as readers get them with `ground`."""
 
     ground: Change
     made: dict[str, np.ndarray]

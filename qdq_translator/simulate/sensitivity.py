@@ -1,19 +1,19 @@
-"""Find tensors that cost accuracy, and the fewest layers to keep above INT8 so that they stay float. The layers are for
-`--layerPrecisions`.
+"""Find tensors that cost accuracy, and the fewest layers to keep above INT8 so that these tensors stay float. The
+layers are for `--layerPrecisions`.
 
-The reference is the float model if one is given, else the stripped model run in float (its weights are the trained
-ones).
+The reference is the float model if one is given, else the stripped model in float (its weights are the trained ones).
 
 1. The account (`account`) has the noise energy that the rounding of each tensor, and of the weights of each layer, adds
-   alone to the float network: several causes at once are all large there, although none of them gains anything alone.
+   alone to the float network. If there are several causes, all are large there, although removing one of them alone
+   gains nothing.
 2. The `MOST_KEPT` largest are left float in the INT8 network, one at a time. So are all tensors whose scales were
-   inferred from one of them; these are one more candidate if that gains `FAMILY_DB` more than any of them alone: a
-   scale that is wrong in the model is wrong in all of them. With a user metric the ranking is by the metric and then by
-   SQNR, else by the account.
-3. A candidate is worth its layers if it has a share of the noise, counted without those before it, that costs
-   `KEPT_IF_DB`, and either the same share of the whole noise, or a range that does not fit the tensor's values. The
-   layers of all of these are kept above INT8 together; then each candidate that the others make needless is dropped.
-4. With a metric a candidate is worth its layers if the metric rises, and none is kept once it reaches the requested
+   inferred from one of them, together: they are a further candidate if that gains `FAMILY_DB` more than any of them
+   alone, because a scale that is wrong in the model is wrong in all of them. With a user metric the ranking is by the
+   metric and then by SQNR, else by the account.
+3. A candidate is worth its layers if its share of the noise, without the candidates before it, costs `KEPT_IF_DB`, and
+   if it has either the same share of the whole noise, or a range that does not fit the tensor's values. The layers of
+   all of these are kept above INT8 together; then each candidate that the others make unnecessary is dropped.
+4. With a metric a candidate is worth its layers if the metric rises, and no more are kept once it reaches the requested
    value.
 """
 
@@ -44,13 +44,13 @@ from qdq_translator.simulate.implicit import Simulated
 
 KEPT_IF_DB = 0.5
 KEPT_SHARE = 1 - 10 ** (-KEPT_IF_DB / 10)
-"""Of the noise energy, that makes `KEPT_IF_DB`."""
+"""Share of the noise energy that costs `KEPT_IF_DB`."""
 FAMILY_DB = 3.0
 MISFIT = 0.5
-"""Of a tensor's rounding noise, that a better range takes away: its range does not fit."""
+"""Share of a tensor's rounding noise that a better range would remove; above it the range does not fit."""
 MOST_KEPT = 10
 LEAST_WEIGHTS = 1e-3
-"""Share of the noise from which on a layer's weights are tried: those that were trained on the grid of INT8 cost
+"""Least share of the noise for which a layer's weights are tried: weights that were trained on the INT8 grid cost
 nothing.
 """
 
@@ -62,14 +62,14 @@ def measure_sensitivity(
     enough: Optional[float] = None,
     audit: Optional[Audit] = None,
 ) -> tuple[Sensitivity, Optional[Account]]:
-    """With the account, None if `time_limit` (seconds: it uses fewer passes, and the current measurement is finished)
-    left no room for it. enough: a value of the metric beyond which nothing more is kept above INT8. audit: names the
-    causes."""
+    """Returns the account too, None if `time_limit` (seconds: the account uses fewer passes, and the current
+    measurement is finished) left no time for it. enough: a value of the metric beyond which nothing more is kept above
+    INT8. audit: gives the causes."""
     start, network = time.monotonic(), judge.network
     progress("measuring the noise account", 0, 3)
     base = judge.simulated({})
     baseline, graph = judge.of(base), network.graph()
-    spent = max(time.monotonic() - start, 1e-9)  # for two passes: float and INT8
+    spent = max(time.monotonic() - start, 1e-9)  # for two passes, float and INT8
     passes = min(PASSES, 2 * (time_limit - spent) / spent)
     found = account(judge, passes=passes, audit=audit) if passes >= 1 else None
     candidates = components(graph, base.placement, network)
@@ -113,7 +113,7 @@ def _freed(candidate: Candidate, quality: Quality, found: Optional[Account]) -> 
 
 
 def _left_out(found: Account, passes: float) -> int:
-    """Tensors that are not told apart, because time was short."""
+    """Number of tensors that were not measured separately, because time was short."""
     return sum(entry.members for entry in found.entries if entry.members > 1) if passes < PASSES else 0
 
 
@@ -122,7 +122,7 @@ def _can_be_kept(candidate: Candidate) -> bool:
 
 
 def _ranked(judge: Judge, base: Simulated, found: Account) -> list[tuple[Entry, Quality]]:
-    """2 of the module."""
+    """Step 2 of the module."""
     rows = [entry for entry in found.entries if _can_be_kept(entry.candidate)]
     rows = [entry for entry in rows if entry.candidate.tensors or found.share(entry.noise) >= LEAST_WEIGHTS]
     loudest = rows[:MOST_KEPT]
@@ -153,7 +153,7 @@ def _related(rows: Sequence[Entry], loudest: Sequence[Entry], judge: Judge) -> l
 
 
 def _promising(ranking: Sequence[tuple[Entry, Quality]], total: float) -> list[Candidate]:
-    """3 of the module, or 4 with a metric. total: noise energy of the account."""
+    """Step 3 of the module, or 4 with a metric. total: noise energy of the account."""
     if any(quality.metric_gain is not None for _, quality in ranking):
         return [entry.candidate for entry, quality in ranking if (quality.metric_gain or 0.0) > 0]
     chosen: list[Candidate] = []
@@ -171,8 +171,8 @@ def _promising(ranking: Sequence[tuple[Entry, Quality]], total: float) -> list[C
 
 
 def _without_markers(judge: Judge, graph: Graph, placement: Placement, candidate: Candidate) -> Candidate:
-    """With the layers that read a tensor with a unary marker (rule S9), if the Conv before it no longer fuses: else 127
-    cuts its values.
+    """The candidate with the layers that read a tensor with a unary marker (rule S9), if the Conv before it no longer
+    fuses: else its values are clipped at 127.
     """
     while True:
         now = judge.simulated(fp16_layers(candidate.layers)).placement
@@ -190,7 +190,7 @@ def _kept_together(
     enough: Optional[float],
     is_late: Callable[[], bool],
 ) -> list[tuple[Candidate, Quality]]:
-    """3 and 4 of the module."""
+    """Steps 3 and 4 of the module."""
 
     @functools.lru_cache(maxsize=None)
     def quality(rows: tuple[Candidate, ...]) -> Quality:
@@ -212,5 +212,5 @@ def _kept_together(
 
 
 def _is_worth(gain: Quality) -> bool:
-    """Its layers above INT8."""
+    """Whether the gain justifies the layers above INT8."""
     return gain.gain_db >= KEPT_IF_DB if gain.metric_gain is None else gain.metric_gain > 0

@@ -1,5 +1,5 @@
 """Metrics: `top1`, `map`, or the user's, as `package.module:name` or `file.py:name`. docs/accuracy.md describes the
-protocol: a function, whose mean over the runs counts, or a class, for metrics that are not a mean over samples.
+protocol: a function, whose values are averaged over the runs, or a class, for metrics that are not a mean over samples.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from qdq_translator.simulate.metrics import class_scores
 Outputs = Mapping[str, np.ndarray]
 _PROTOCOL = "A metric is a function (outputs, labels) -> number, or a class with add(outputs, labels) and result()."
 _SHOWN_FRAMES = 3
-"""Of a traceback, the last ones."""
+"""The last frames of a traceback."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,15 @@ class UserMetric:
     make: Callable[..., Any]
 
     def start(self, stage: str) -> Score:
-        """A fresh count over one stage ('explicit', 'simulated', ...)."""
+        """A new score for one stage ('explicit', 'simulated', ...)."""
         return Score(self, stage)
 
     def call(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """`function(*arguments)`, of the user's code. Raises UserError with the user's part of the traceback; `what`:
+        """`function(*arguments)` of the user's code. Raises UserError with the user's part of the traceback; `what`:
         its context, e.g. 'on sample 3 of the explicit stage'."""
         try:
             return function(*arguments)
-        except UserError:  # of `top1` and `map`
+        except UserError:  # raised by `top1` and `map`
             raise
         except (Exception, SystemExit) as error:
             frames = traceback.extract_tb(error.__traceback__)[1:][-_SHOWN_FRAMES:]
@@ -56,7 +56,7 @@ class UserMetric:
             ) from error
 
     def number(self, what: str, value: Any) -> float:
-        """`value` as a float. Raises UserError if it is not a number or not finite."""
+        """`value` as a float. Raises UserError unless it is a finite number."""
         try:
             number = float(value)
         except OverflowError:
@@ -74,7 +74,7 @@ class UserMetric:
 
 
 class Score:
-    """One metric over one stage, run by run. values: of each run, if the metric is a function."""
+    """One metric over one stage, run by run. values: one for each run, if the metric is a function."""
 
     def __init__(self, metric: UserMetric, stage: str) -> None:
         self.metric, self.stage = metric, stage
@@ -95,7 +95,7 @@ class Score:
             self.values.append(self.metric.number(what, value))
 
     def result(self) -> float:
-        """Raises UserError if the user's code fails or gives no finite number."""
+        """Raises UserError if the user's code fails or does not return a finite number."""
         if self._object is None:
             return sum(self.values) / len(self.values) if self.values else 0.0
         what = f"over all samples of the {self.stage} stage"
@@ -103,14 +103,13 @@ class Score:
 
 
 def metric_of(spec: str) -> UserMetric:
-    """Load `top1`, `map`, `package.module:name` or `path/file.py:name`. Modules are searched for in the working folder
-    too.
+    """Load `top1`, `map`, `package.module:name` or `path/file.py:name`. Modules in the working folder are found too.
 
     Raises UserError if it does not exist.
     """
     named: dict[str, Callable[..., Any]] = {TOP1: top1, MAP: MeanAveragePrecision}
     given = getattr(spec, "function", None) or named.get(spec)
-    if given is not None:  # of this module, or a callable of the Python API
+    if given is not None:  # from this module, or a callable of the Python API
         return UserMetric(str(spec), given)
     place, _, name = spec.rpartition(":")
     if not place or not name.isidentifier():
@@ -134,7 +133,7 @@ def _module(place: str, spec: str) -> Any:
     found = importlib.util.spec_from_file_location(f"metric_{path.stem}", path)
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module  # dataclasses look their module up there
+    sys.modules[found.name] = module  # dataclasses look up their module there
     with _working_folder(str(path.parent)):
         loading.call("while its file is loaded", found.loader.exec_module, module)
     return module
@@ -172,8 +171,8 @@ class MeanAveragePrecision:
     monotone, as COCO has it, without its 101 sampled points), in percent.
 
     outputs: one (samples, boxes, 6) of x1, y1, x2, y2, score, class; or one (samples, boxes, 4) of corners and one
-    (samples, boxes, classes) of scores, which non-maximum suppression at IoU 0.6 thins out. labels: (samples, objects,
-    5) of class, x1, y1, x2, y2; a class below 0 is no object.
+    (samples, boxes, classes) of scores, reduced by non-maximum suppression at IoU 0.6. labels: (samples, objects, 5) of
+    class, x1, y1, x2, y2; a class below 0 is no object.
     """
 
     def __init__(self) -> None:
@@ -235,7 +234,7 @@ def overlap(box: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _average_precision(found: list[np.ndarray], wanted: list[np.ndarray], label: int) -> float:
-    """Of one class, the mean over IOU_LIMITS; 0 to 1."""
+    """Mean over IOU_LIMITS for one class; 0 to 1."""
     rows = [(-row[4], image, row[:4]) for image, boxes in enumerate(found) for row in boxes if int(row[5]) == label]
     rows.sort(key=lambda row: row[:2])
     truth = [boxes[boxes[:, 0] == label, 1:] for boxes in wanted]

@@ -1,26 +1,26 @@
-"""Verdict of `verify` on an output in words, against the expected cost of rounding (docs/verdict.md says what each
-verdict means and what it rests on).
+"""Verdict of `verify` on an output, relative to the expected cost of rounding (docs/verdict.md explains the verdicts
+and their basis).
 
 Except for clipping, rounding to a step s is like adding noise that is uniform between -s/2 and s/2 (Widrow: variance
 s*s/12). So the expected difference of an output is measured between the explicit model and the translated one with such
-noise in place of every rounding. The steps are not the engine's own but those of `proper_scales`; the scales
-that the model specifies clip there too, the others do not. Rounded weights count as they are.
+noise in place of every rounding. The steps are not the engine's but those of `proper_scales`; scales that the model
+specifies clip there too, other scales do not. Weights are rounded as in the engine.
 
-An energy measured on n samples is distributed as chi-square(n)/n (a network's errors on one sample are correlated, so a
-sample counts once). The limit is the one that a correct translation exceeds with a probability of 0.13% (three standard
-errors of a single comparison), for any number of outputs and slices compared (Bonferroni).
+An energy measured on n samples has the distribution chi-square(n)/n (a network's errors on one sample are correlated,
+so a sample counts once). A correct translation exceeds the limit with a probability of 0.13% (three standard errors of
+a single comparison), for any number of outputs and slices compared (Bonferroni).
 
 A bad scale in the explicit model itself affects both, and a comparison of the two cannot detect it (`verify --float`
-and `--audit` do). Checked against the model as given, and not against the translation itself:
+and `--audit` do). Further checks, against the given model and not against the translation:
 
 - `float_twin`: the model without the rounding of its activation quantizers. Weights stay rounded, and a quantizer that
   clamps at zero (rule Q9) becomes a Relu. The translated network in float must compute the same.
-- A tensor that the model quantizes has the scale that the model states, or one between them where it
-  states several (rule C1). Scales that the user had replaced or raised (rules K2 and U1; with `--asymmetric data` all
-  but stated ones) are not compared.
-- The rule named by the origin of each scale that did not come from data is applied again, to all other scales.
+- A tensor that the model quantizes has the scale that the model states, or one between them if it states several (rule
+  C1). Scales that were replaced or raised on request (rules K2 and U1; with `--asymmetric data` all but stated ones)
+  are not compared.
+- For each scale that did not come from data, the rule that its origin names is applied again, to all other scales.
 - A scale observed on data (rule K1) does not exceed the bound of its operator (rule B1).
-- A layer that the plan has in INT8 has the scales for it.
+- A layer that is planned in INT8 has the scales for it.
 """
 
 from __future__ import annotations
@@ -59,25 +59,26 @@ from qdq_translator.targets.precision import INT8
 
 EQUAL, ROUNDING, SUSPICIOUS, BROKEN = VERDICTS = ("equal", "within expected rounding", "suspicious", "broken")
 FALSE_ALARM = 0.00135
-"""Probability that a correct translation is called suspicious: that of three standard errors."""
+"""Probability that a correct translation is called suspicious: three standard errors."""
 MEASURED_RUNS = 32
-"""Runs of the network that the expected noise is measured on."""
+"""Runs of the network for measuring the expected noise."""
 EQUAL_DB, SAME_DB, SAME_HALF_DB = 80.0, 40.0, 35.0
-"""SQNR of two networks that compute the same: in float32, the same with weights of -128 steps that became -127 or on
-random inputs of `--prove`, and where one of them computes in float16."""
+"""Least SQNR of two networks that compute the same function: in float32; in float32 if weights of -128 steps became
+-127, or on random inputs of `--prove`; if one of them computes in float16."""
 HARMLESS = 10**-4.5
-"""Noise energy of 45 dB: what a single rounding to INT8 makes of a tensor. Less is never suspicious."""
+"""Noise energy of 45 dB, that of a single rounding to INT8. Less is never suspicious."""
 LAST_BIT_DB = 20.0
-"""Another order of summation may cost this many dB more than a change in the last bit of every weight does. A network
-that amplifies its own rounding (values that grow from layer to layer) has no function to be compared more closely."""
+"""Another order of summation may cost this many dB more than a change in the last bit of every weight does. The
+function of a network that amplifies its rounding (values that grow from layer to layer) is not defined more
+precisely."""
 INFERRED = 4.0
-"""Times the best step: what a rule that infers upper bounds without data (S7, S8, S11) may take. Scales from data may
-not."""
+"""Largest step, as a multiple of the best one, of a rule that infers upper bounds without data (S7, S8, S11). Scales
+from data have no such allowance."""
 BRIEF_RUNS = 4
 
 
 def float_twin(explicit: ExplicitNetwork) -> Graph:
-    """The explicit model, less the rounding of activations; quantized graph inputs and outputs become float32."""
+    """The explicit model without the rounding of activations; quantized graph inputs and outputs become float32."""
     model = folded(explicit.model)
     graph = Graph.from_model(copy_model(model) if model is explicit.model else model)
     without_rounding(graph, explicit.ends)
@@ -85,7 +86,7 @@ def float_twin(explicit: ExplicitNetwork) -> Graph:
 
 
 def without_rounding(graph: Graph, ends: CodedEnds) -> None:
-    """The same in place, of a graph with these ends."""
+    """`float_twin` in place, for a graph with these quantized inputs and outputs."""
     constants = Constants(graph)
     varying = set(graph.inputs)
     codes: dict[str, QuantParams] = {}
@@ -128,7 +129,7 @@ def _pass_on(graph: Graph, node: Node, clamps: bool) -> None:
 def apart(
     reference: onnx.ModelProto, ends: CodedEnds, other: onnx.ModelProto, samples: Samples, runs: int, where: Evaluation
 ) -> dict[str, SlicedComparison]:
-    """Output that both have -> comparison of two networks on the first runs. ends: of the reference."""
+    """Common output -> comparison of two networks on the first runs. ends: of the reference."""
     given, pair = {value.name for value in reference.graph.output}, (EXPLICIT, SIMULATED)
     names = [value.name for value in other.graph.output if value.name in given]
     stages = dict(zip(pair, (reference, other)))
@@ -138,9 +139,9 @@ def apart(
 
 
 def other_function(given: Graph, other: Graph, samples: Samples, least: float = SAME_DB) -> dict[str, float]:
-    """Output -> SQNR in dB of the translated float network `other` against the float twin `given`, if below `least` dB,
-    and further away than the float rounding of the model itself explains (`LAST_BIT_DB`). The first `BRIEF_RUNS` runs
-    are compared. Raises UserError if one of the two cannot be run."""
+    """Output -> SQNR in dB of the translated float network `other` against the float twin `given`, if it is below
+    `least` dB, and lower than the model's float rounding explains (`LAST_BIT_DB`). The first `BRIEF_RUNS` runs are
+    compared. Raises UserError if one of the two cannot be run."""
     half = any(t.data_type == onnx.TensorProto.FLOAT16 for t in given.initializers.values())
     least = SAME_HALF_DB if half else least
     floats = {n for n, v in other.outputs.items() if v.type.tensor_type.elem_type in FLOAT_TYPES} & given.outputs.keys()
@@ -177,8 +178,8 @@ def _last_bits_changed(given: Graph) -> Graph:
 
 
 def _stated(network: ImplicitNetwork, names: Counterparts) -> dict[str, list[float]]:
-    """Tensor -> scales that the model states for it, [] for none; without tensors whose scale the user had replaced or
-    raised.
+    """Tensor -> scales that the model states for it, [] for none; without tensors whose scale was replaced or raised on
+    request.
     """
     rules, by_data = network.rules, network.option.get("asymmetric") == "data"
     chosen = {name for name, rule in rules.items() if rule in CHOSEN or (by_data and rule not in STATED)}
@@ -187,8 +188,8 @@ def _stated(network: ImplicitNetwork, names: Counterparts) -> dict[str, list[flo
 
 @dataclasses.dataclass
 class Proper:
-    """stated: scales of the tensors that the model states. others: of the other tensors that are rounded. tight: tensor
-    -> (share of the values that its calibrated range clips, its SQNR in dB)."""
+    """stated: tensor -> scale that the model states. others: scales of the other rounded tensors. tight: tensor ->
+    (share of the values that its calibrated range clips, its SQNR in dB)."""
 
     stated: dict[str, float]
     others: dict[str, float]
@@ -196,9 +197,9 @@ class Proper:
 
 
 def proper_scales(setup: Setup) -> Proper:
-    """The scales that the expected rounding is measured with: those that the model states, and for all other tensors
-    the range with the least squared error on the data; up to `INFERRED` times that where a rule inferred it. Random
-    inputs do not tell a range: then the translation's own counts."""
+    """The scales for measuring the expected rounding: those that the model states, and for all other tensors the range
+    with the least squared error on the data, or up to `INFERRED` times that if a rule inferred it. Random inputs do not
+    determine a range: with them, the translation's range counts."""
     network, graph = setup.network, setup.names.stripped
     planned, rules = {**network.scales, **network.config.get("int8_tensor_scales", {})}, network.rules
     stated: dict[str, float] = {}
@@ -206,7 +207,7 @@ def proper_scales(setup: Setup) -> Proper:
         if found:
             stated[tensor] = min(max(planned.get(tensor, found[-1]), found[0]), found[-1])
         elif rules.get(tensor) in STATED and tensor in planned:
-            stated[tensor] = planned[tensor]  # a clamp's output, or what data movement on quantized values reads
+            stated[tensor] = planned[tensor]  # a clamp's output, or an input of data movement on quantized values
     gates = {n.outputs[0] for n in graph.nodes if setup.options.sigmoid_fp16 and n.is_op(*SIGMOIDS)}
     held = setup.simulated.placement.held.keys() & planned.keys() - gates - stated.keys()
     proper = Proper(stated, {name: planned[name] for name in setup.simulated.placement.held if name in held}, {})
@@ -232,17 +233,17 @@ def _limit_to_data(setup: Setup, proper: Proper) -> None:
 
 
 SAME = 1e-3
-"""Relative difference of two scales that count as equal: float16 holds 11 bits."""
+"""Relative difference of two scales that count as equal: float16 has 11 bits."""
 CHOSEN = ("K2", "U1")
-"""Origins of scales that the user asked for in place of the model's own."""
+"""Origins of scales that the user requested in place of the model's."""
 BEYOND = 1.02
-"""Range of a bounded operator's output that a histogram's last bin explains."""
+"""Range of an output bounded by 1, plus the width of a histogram's last bin."""
 CALIBRATED = "K1"
 _NOT_DERIVED = frozenset((*STATED, *CHOSEN, *MARKERS, CALIBRATED))
 
 
 class _Table(ScaleTable):
-    """All scales; a tensor can be left without its own, to see which scales rules would give it."""
+    """All scales; that of one tensor can be removed, to see which scales rules would give it."""
 
     def __init__(self, scales: Mapping[str, float]) -> None:
         super().__init__((name, TensorScale(value, Origin(""))) for name, value in scales.items())
@@ -257,7 +258,8 @@ class _Table(ScaleTable):
     def given_to(
         self, tensor: str, node: Node, rules: Iterable[ScaleRule], context: Context
     ) -> list[tuple[float, str, str]]:
-        """(scale, rule, source) that rules give the tensor at a node, from all other scales. context: of this table."""
+        """(scale, rule, source) that rules give the tensor at a node, from all other scales. context: has this
+        table."""
         own, self._tensor, self._given = self.pop(tensor), tensor, []
         for rule in rules:
             for apply in filter(None, (rule.forward, rule.backward)):
@@ -267,7 +269,7 @@ class _Table(ScaleTable):
 
 
 def _underived(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:
-    """Sentences. graph: of the stripped network."""
+    """Sentences about scales that differ from the one that their rule gives. graph: of the stripped network."""
     origins, policy = network.origins, _policy(network)
     named = {node.name: node for node in graph.nodes}
     rules, table = rules_by_op(all_rules(policy)), _Table(network.scales)
@@ -285,7 +287,7 @@ def _underived(network: ImplicitNetwork, graph: Graph) -> Iterator[str]:
 
 
 def _policy(network: ImplicitNetwork) -> Policy:
-    """Every rule is on: the origins say which were."""
+    """All rules are on: the origins record which ones were applied."""
     flags = frozenset(flag for row in RULES.values() for flag in row.options)
     passed = tuple(network.option.get("addtl_ops_to_infer_adjacent_scales") or ())
     return Policy(flags, passed, network.option.get("inference") or "sound")
@@ -322,8 +324,8 @@ def expected_rounding(setup: Setup, proper: Proper) -> dict[str, SlicedCompariso
 def judge(
     found: SlicedComparison, expected: SlicedComparison, samples: int, random: bool = False, outputs: int = 1
 ) -> Verdict:
-    """found: explicit model against simulated engine. samples: how many both were measured on. random: the inputs were.
-    outputs: how many are judged in all."""
+    """found: explicit model against simulated engine. samples: number on which both were measured. random: whether the
+    inputs were. outputs: number of outputs that are judged in total."""
     granted = most_of_usual(samples, outputs * (1 + sum(piece.compared for piece in found.slices)))
     word, noise, usual, where = _word(found, expected, granted, random)
     return Verdict(word, noise_to_db(noise), noise_to_db(usual), noise_to_db(granted * usual), where)
@@ -332,14 +334,14 @@ def judge(
 def _word(
     found: SlicedComparison, expected: SlicedComparison, granted: float, random: bool
 ) -> tuple[str, float, float, str]:
-    """The verdict, and the noise, the expected noise and the slice ('': the whole) that decide it. granted: times the
-    expected noise. random: such inputs reach ranges that the network was not trained for."""
+    """The verdict, and the noise, the expected noise and the slice ('': the whole) that decide it. granted: largest
+    multiple of the expected noise. random: such inputs reach ranges that the network was not trained for."""
     worst = SUSPICIOUS if random else BROKEN
     if found.identical:
         return EQUAL, found.noise, expected.noise, ""
     if found.non_finite:
         return BROKEN, found.noise, expected.noise, ""
-    if expected.non_finite:  # what the engine clips leaves the range of FP16
+    if expected.non_finite:  # values that the engine clips exceed the range of FP16
         word = ROUNDING if found.noise <= HARMLESS else SUSPICIOUS if found.noise < 1 else worst
         return word, found.noise, math.inf, ""
     parts = list(_parts(found, expected))
@@ -371,7 +373,7 @@ def most_of_usual(samples: int, compared: float) -> float:
 
 
 def worst(verdicts: Iterable[str]) -> str:
-    """Of several outputs."""
+    """The worst verdict of several outputs."""
     return max(verdicts, key=VERDICTS.index, default=EQUAL)
 
 
@@ -388,7 +390,7 @@ def judge_all(setup: Setup, found: Mapping[str, SlicedComparison]) -> Judged:
 
 
 def _another_function(setup: Setup) -> tuple[list[str], str]:
-    """Sentences about outputs that the two networks compute differently in float, and the verdict that they give."""
+    """Sentences about outputs that the two networks compute differently in float, and the resulting verdict."""
     network = setup.network
     if network.option.get("dla_rewrites") == "approximate":
         return [], EQUAL
@@ -404,7 +406,7 @@ def _another_function(setup: Setup) -> tuple[list[str], str]:
 
 
 def _wrong_records(setup: Setup, proper: Proper) -> Iterator[str]:
-    """Sentences about scales that are not the model's, do not follow from it, or do not fit the data."""
+    """Sentences about scales that differ from the model's, cannot be inferred from it, or do not fit the data."""
     network, graph = setup.network, setup.names.stripped
     for tensor, stated in _stated(network, setup.names).items():
         scale = network.scales.get(tensor, 0.0)
