@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Callable, Mapping, Optional, Union
+from typing import Callable, Mapping, Optional
 
 from qdq_translator.core.words import others
 from qdq_translator.ir import operators
 from qdq_translator.ir.graph import Graph, Node
 from qdq_translator.ir.operators import VIEWS
 from qdq_translator.ir.qparams import INT8_MAX
+from qdq_translator.passes.editor import Stays
 from qdq_translator.scales.network import Network, followed
 
 RULE = "F7"
@@ -34,12 +35,11 @@ def remove_no_ops(network: Network, reach: Optional[Mapping[str, float]] = None)
     for node in network.graph.nodes:
         idle = node.is_op("Clip") and _never_cuts(network, node, reach.get(node.inputs[0], math.inf))
         if idle or changes_nothing(network, node):
-            gone = take_out(network, node)
-            if isinstance(gone, str):
-                network.leave(node, gone)
-            else:
+            try:
+                tensors.update(take_out(network, node))
                 nodes.append(node)
-                tensors.update(gone)
+            except Stays as why:
+                network.leave(node, str(why))
     if nodes:
         _report(network, nodes, tensors)
     idle_clips = [node.name for node in nodes if node.is_op("Clip") and node.inputs[0] in reach]
@@ -72,23 +72,23 @@ def changes_nothing(network: Network, node: Node) -> bool:
     return condition is not None and condition(network, node)
 
 
-def take_out(network: Network, node: Node) -> Union[dict[str, list[str]], str]:
-    """Remove a node that changes nothing: removed tensor -> tensors with its values; or why it stays."""
+def take_out(network: Network, node: Node) -> dict[str, list[str]]:
+    """Remove a node that changes nothing: removed tensor -> tensors with its values. Raises Stays."""
     graph, scales = network.graph, network.scales
     source, target = node.inputs[kept_input(graph, node)], node.outputs[0]
     own, before = scales.value(target), scales.value(source)
     if any(map(graph.is_used, filter(None, node.outputs[1:]))):
-        return "its mask is in use"
+        raise Stays("its mask is in use")
     if None not in (own, before) and own != before:  # it requantizes
-        return "its input and its output have different scales of their own"
+        raise Stays("its input and its output have different scales of their own")
     producer = graph.producer.get(source)
     only_own = own is not None and before is None and not graph.is_constant(source)
     if target in graph.outputs:
         # a graph output without a scale gets none (rule S2); one that is a graph input is renamed (fact 4.2)
         if producer is None or graph.only_consumer(source) is not node or (own is None and before is not None):
-            return "it makes a graph output from a tensor that others read, or that no node makes"
+            raise Stays("it makes a graph output from a tensor that others read, or that no node makes")
     elif only_own and source in graph.outputs:
-        return "its input is a graph output without scale, its output has one"
+        raise Stays("its input is a graph output without scale, its output has one")
     elif not only_own or producer is None:
         graph.remove(node)
         network.merge_tensor(target, source)

@@ -9,6 +9,7 @@ in use. Rule F7 leaves these too, and rule D9 makes a Scale of them where it can
 
 from __future__ import annotations
 
+from qdq_translator.ir.graph import Node
 from qdq_translator.passes.dla.rewriter import Rewriter
 from qdq_translator.passes.no_ops import NO_OPS, changes_nothing, take_out
 
@@ -18,8 +19,8 @@ RULE = "D2"
 def apply(rewriter: Rewriter) -> None:
     for node in rewriter.nodes(*NO_OPS):
         if changes_nothing(rewriter.network, node):
-            gone = take_out(rewriter.network, node)
-            if isinstance(gone, str):
-                rewriter.leave(node, gone)
-            else:
-                rewriter.note(RULE, [node], [], gone)
+            rewriter.attempt(_take_out, node)
+
+
+def _take_out(rewriter: Rewriter, node: Node) -> None:
+    rewriter.note(RULE, [node], [], take_out(rewriter.network, node))
