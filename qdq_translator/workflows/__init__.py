@@ -1,4 +1,4 @@
 """The functions behind the commands: translate, verify, tune, split, deploy.
 
-Imports all folders below commands. Provides one function for each.
+Imports from all lower folders. Provides one function per command.
 """

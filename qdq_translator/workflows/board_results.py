@@ -1,4 +1,4 @@
-"""Check a board's results (`collect.sh` of a bundle), and compare them with both ends of each hypothesis."""
+"""Check a board's results (`collect.sh` of a bundle), and compare them with both simulations of each hypothesis."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _LARGEST = 1 << 29
 _FILES = re.compile(r"board_info\.txt|build\.log|board_outputs\.json|[^/\\]+_layer_info\.json|[^/\\]+_profile\.json")
 _AGAIN = "Run collect.sh of this bundle on the board again."
 _CLEAR = 4.0
-"""How many times closer one end of a hypothesis has to be to the board's outputs to count as settled."""
+"""A hypothesis is settled if one of its two simulations is this many times closer to the board's outputs."""
 _MOST_NOISE = 1e30
-"""Counted for outputs that are not finite, or not zero where they should be."""
+"""Noise of outputs that are not finite, or not zero although they should be."""
 
 
 @dataclasses.dataclass
 class BoardResults:
-    """info: lines of board_info.txt, keys of `engine_rows.Board`. log: of the build. layer_info, profile: files, None
-    if the board wrote none."""
+    """info: lines of board_info.txt, keys as in `engine_rows.Board`. log: of the build. layer_info, profile: files,
+    None if the board wrote none."""
 
     info: dict[str, str]
     log: BuildLog
@@ -50,7 +50,7 @@ class BoardResults:
 
 
 def read_results(path: Path, files: TranslationFiles, folder: Path) -> BoardResults:
-    """Unpack into `folder`. Raises UserError if the archive is invalid, damaged, or of another model or cache."""
+    """Unpack into `folder`. Raises UserError if the archive is invalid, damaged, or for another model or cache."""
     try:
         with tarfile.open(path, "r:gz") as archive:
             for member in archive.getmembers():
@@ -105,14 +105,14 @@ def board_inputs(name: str, inputs: Sequence[str]) -> dict[str, str]:
 
 
 def board_feed(files: TranslationFiles) -> dict[str, np.ndarray]:
-    """One random sample, seed 0, in the sizes that the translation was made for."""
+    """One random sample (seed 0) in the sizes of the translation."""
     network = ImplicitNetwork.read(files)
     specs = input_specs(network.model, Remembered.of(files).shapes)
     return random_samples(specs, network.scales, 1, 0).feed(0)
 
 
 def stored_feed(files: TranslationFiles) -> Optional[dict[str, np.ndarray]]:
-    """Inputs given to the board; None if the bundle holds no such files."""
+    """Inputs that the board used; None if the bundle has no such files."""
     feed = board_feed(files)
     places = {name: files.folder / place for name, place in board_inputs(files.name, list(feed)).items()}
     if not all(place.is_file() and place.stat().st_size == feed[name].nbytes for name, place in places.items()):
@@ -123,7 +123,7 @@ def stored_feed(files: TranslationFiles) -> Optional[dict[str, np.ndarray]]:
 def settle(
     files: TranslationFiles, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
 ) -> list[Answer]:
-    """Both ends of each hypothesis that changes the simulated outputs, against those of the board."""
+    """Compares the simulations of each hypothesis that changes the simulated outputs with the board's outputs."""
     network = ImplicitNetwork.read(files)
     planned = SimulationOptions.on(Remembered.of_options(network.option).target)
     base = _simulated(network, planned, inputs)
@@ -149,7 +149,8 @@ def _simulated(
 
 
 def _distance(board: Mapping[str, np.ndarray], simulated: Mapping[str, np.ndarray]) -> float:
-    """Root mean square of the difference over that of the values, of the worst output. Raises UserError for others."""
+    """Root mean square of the difference over that of the values, of the worst output. Raises UserError for other
+    outputs."""
     worst = 0.0
     for name, values in simulated.items():
         if name not in board or board[name].size != values.size:
@@ -161,7 +162,7 @@ def _distance(board: Mapping[str, np.ndarray], simulated: Mapping[str, np.ndarra
 
 
 def device_answers(model: onnx.ModelProto, layers: Sequence[BuiltLayer]) -> list[Answer]:
-    """The questions of `DEVICE_QUESTIONS` that the engine answers: all layers of the operator are on one device, in an
+    """Questions in `DEVICE_QUESTIONS` that the engine answers: all layers of the operator are on one device, in an
     engine for a DLA. layers: rows of `inspector.engine_truth`."""
     if not any(row.device == "DLA" for row in layers):
         return []

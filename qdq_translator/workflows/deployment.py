@@ -1,5 +1,5 @@
-"""Deploy a model to one folder for a board. Each step is a function shared with other commands, and is repeated only if
-its inputs have changed. The folder appears complete or not at all."""
+"""Deploy a model to one folder for a board. Each step is a function that other commands use too, and is repeated only
+if its inputs have changed. The folder is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from qdq_translator.workflows.verification import verify
 MANIFEST = "deploy.json"
 _IMAGES = ("image_mean", "image_std", "layout")
 STEPS = ("cut", "verify")
-"""That --skip may name."""
+"""Steps that --skip may name."""
 _QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "QLinear", "Quant", "ConvInteger", "MatMulInteger", "Fake")
 
 
 @dataclasses.dataclass
 class Deployed:
-    """verdict, failed: of the comparison; None and () without one. commands: consumer -> those on the board. refused:
-    consumer -> why. redone: steps that were not reused."""
+    """verdict, failed: of the comparison; None and () without one. commands: consumer -> commands on the board.
+    refused: consumer -> reason. redone: steps that were not reused."""
 
     folder: Path
     name: str
@@ -67,10 +67,10 @@ def deploy(asked: DeployOptions, say: Callable[[str], None] = lambda text: None)
     target = _target(asked.target or "", platform)
     options, output = _options(asked, target), _output(asked)
     with alone(output):
-        work = output.parent / f".qdq_unfinished-{output.name}" / "new"  # in what `alone` makes and removes
+        work = output.parent / f".qdq_unfinished-{output.name}" / "new"  # `alone` makes and removes its parent
         work.mkdir()
         steps = _Steps(work, output, asked, say)
-        name = plain_name(model_name(asked.model))  # files of other programs hold it, unquoted
+        name = plain_name(model_name(asked.model))  # files of other programs contain it unquoted
         files, own = TranslationFiles(work, name), TranslationFiles(work / "own", name)
         steps.run("translation", options, lambda: _translate(asked, options, files))
         needs_own = any(hasattr(c, "OWN_MODEL") for c in chosen.values()) or asked.keep_model
@@ -98,7 +98,7 @@ def deploy(asked: DeployOptions, say: Callable[[str], None] = lambda text: None)
 
 
 class _Steps:
-    """Steps that write files into a new folder, or take them over from the bundle that was there."""
+    """Steps that write files into a new folder, or reuse those of the earlier bundle."""
 
     def __init__(self, work: Path, before: Path, asked: DeployOptions, say: Callable[[str], None]) -> None:
         self.work, self.before, self.say = work, before, say
@@ -138,7 +138,7 @@ def _translate(asked: DeployOptions, options: TranslateOptions, files: Translati
     for name, place in board_inputs(files.name, list(feed)).items():
         write_file(files.folder / place, np.ascontiguousarray(feed[name]).tobytes())
     if translation.dla is not None and translation.dla.fallbacks and "cut" not in asked.skip:
-        with contextlib.suppress(UserError):  # then no part is there, and who needs one says so
+        with contextlib.suppress(UserError):  # then there are no parts, and consumers that need one are refused
             cut_tail(translation, files)
 
 
@@ -153,7 +153,7 @@ def _verified(asked: DeployOptions, files: TranslationFiles, shapes: list[str]) 
 def _consumed(
     chosen: Mapping[str, Any], bundle: Bundle, own: Optional[TranslationFiles], keep: bool
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Consumer -> the commands on the board, and consumer -> why it cannot have this network. Raises UserError if none
+    """Consumer -> commands on the board, and consumer -> why it cannot use the network. Raises UserError if none
     can."""
     commands, refused = {}, {}
     for key, consumer in chosen.items():
@@ -186,7 +186,7 @@ def _target(wanted: str, platform: Platform) -> str:
 
 
 def _output(asked: DeployOptions) -> Path:
-    """Raises UserError if the folder holds something else than a bundle."""
+    """Raises UserError if the folder contains anything but a bundle."""
     output = Path(asked.output_dir or f"{model_name(asked.model)}_deploy").absolute()
     if output.exists() and not (output / MANIFEST).is_file() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output} exists and is not a bundle of deploy.", "Choose another folder with -o.")
@@ -207,7 +207,7 @@ def _options(asked: DeployOptions, target: str) -> TranslateOptions:
 
 
 def _shapes(model: str, given: Mapping[str, Sequence[int]]) -> list[str]:
-    """--shapes of the inputs with open sizes: those given, else a batch of 1. Raises UserError for other open sizes."""
+    """--shapes of inputs with dynamic sizes: as given, else a batch of 1. Raises UserError for other dynamic sizes."""
     shapes = []
     for name, dims in Network.read(Path(model)).inputs.items():
         sizes = given.get(name) or [1 if index == 0 and size < 0 else size for index, size in enumerate(dims)]
@@ -262,7 +262,7 @@ def _dla_part(files: TranslationFiles) -> Optional[TranslationFiles]:
 
 
 def _ends(rows: Sequence[report_rows.End], options: TranslateOptions) -> tuple[End, ...]:
-    """Sizes as requested; otherwise only the batch is open and is 1."""
+    """Sizes as requested; otherwise only the batch is dynamic, and set to 1."""
     return tuple(
         End(
             row.name,
@@ -291,7 +291,7 @@ def _files_in(folder: Path) -> list[str]:
 
 
 def _signature(data: Optional[str]) -> list[Any]:
-    """Of the calibration data: names, sizes and times of its files."""
+    """Names, sizes and times of the files of calibration data."""
     if data is None:
         return []
     root = Path(data)

@@ -1,4 +1,4 @@
-"""`explicit` from a model to files: translated, with Q/DQ at new places, checked for completeness, typed, written."""
+"""`explicit` from a model to files: translate, insert Q/DQ pairs, check that no scale is missing, set types, write."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ from qdq_translator.workflows.translator import translate
 
 SCHEMA_VERSION = 1
 _ADJUST, _UINT8 = "adjust_for_dla", "enable_uint8_and_asymmetric_quantization_dla"
-"""`OnnxParserFlag` of a DLA."""
+"""Names of `OnnxParserFlag` for a DLA."""
 IO_TYPES = {"fp32": TensorProto.FLOAT, "fp16": TensorProto.FLOAT16, "int8": TensorProto.INT8}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explicit(Shown):
-    """An explicit network. graph: to be written; report: content of `NAME_explicit_report.json`."""
+    """An explicit network. graph: the network to write; report: content of `NAME_explicit_report.json`."""
 
     name: str
     graph: Graph
@@ -78,7 +78,7 @@ class Explicit(Shown):
         return dict(plain(self.report))
 
     def lines(self) -> list[str]:
-        """Figures on the network written."""
+        """Figures about the network."""
         r = self.report
         return [
             f"Explicit: {self.name}, for {r.target} ({r.platform})",
@@ -115,7 +115,7 @@ def explicit(
     progress: Progress = silent,
     where: Evaluation = HERE,
 ) -> Explicit:
-    """A Q/DQ network for strong typing. model, options, name, progress, where: as in `translate`. scales: tensor ->
+    """A Q/DQ network for strong typing. model, options, name, progress, where: see `translate`. scales: tensor ->
     scale, for a float model (a calibration cache). Raises UserError."""
     options, how = options or TranslateOptions(), how or ExplicitOptions()
     translated = translate(model, options, name, progress, where=where, try_more=False, explicit=True, given=scales)
@@ -137,7 +137,7 @@ def explicit(
 
 
 def _refuse_foreign(graph: Graph) -> None:
-    """Raises ModelError for an operator that is not ONNX's: strong typing needs the types of all tensors."""
+    """Raises ModelError for an operator outside ONNX: strong typing needs the types of all tensors."""
     foreign = next((node for node in graph.nodes if not node.is_standard), None)
     if foreign is not None:
         raise ModelError(
@@ -150,8 +150,8 @@ def _refuse_foreign(graph: Graph) -> None:
 def _halved(
     graph: Graph, form: Form, scales: Mapping[str, float], on_dla: Sequence[LayerPlan]
 ) -> tuple[dict[str, str], int]:
-    """Types the graph in float16. Returns the nodes that stay float32, with the reason, and the number of Casts. Raises
-    UserError if one of these runs on the DLA."""
+    """Converts the graph to float16. Returns the nodes that stay float32, with the reason, and the number of Casts.
+    Raises UserError if one of these runs on the DLA."""
     single = beyond_float16(graph, scales)
     bad = [row.name for row in on_dla if row.name in single]
     if bad:
@@ -165,7 +165,7 @@ def _halved(
 
 
 def _fix_shapes(graph: Graph, translated: Translated) -> None:
-    """A DLA has static shapes. Raises UserError for an input whose size is not known."""
+    """Sets static shapes, which a DLA requires. Raises UserError for an input of unknown size."""
     sizes = open_sizes(graph, translated.options.sizes)
     for name, value in graph.inputs.items():
         dims = value.type.tensor_type.shape.dim
@@ -181,9 +181,9 @@ def _fix_shapes(graph: Graph, translated: Translated) -> None:
 
 
 def _lacking(rows: Sequence[LayerPlan], placed: Placed) -> list[tuple[LayerPlan, str]]:
-    """Layers with a tensor that lacks a required scale, and that tensor. There is no pair between a product and the
-    Add, Relu or Clip that it fuses with, and the inside of a decomposed LayerNormalization is FP16 regardless of its
-    scales."""
+    """Layers with a tensor that lacks a required scale, and that tensor. Exempt are tensors between a product and the
+    Add, Relu or Clip that it fuses with, and those inside a decomposed LayerNormalization, which is FP16 regardless of
+    its scales."""
     graph, left_alone = placed.graph, inside_normalizations(placed.graph)
 
     def fuses(name: str) -> bool:
@@ -197,7 +197,7 @@ def _lacking(rows: Sequence[LayerPlan], placed: Placed) -> list[tuple[LayerPlan,
 
 
 def _incomplete(rows: Sequence[tuple[LayerPlan, str]]) -> UserError:
-    """Error that names each layer, its tensor without scale, and its cures."""
+    """Error that names each layer, its tensor without scale, and the remedies."""
     named = [f"'{row.name}' ('{tensor}')" for row, tensor in rows]
     cures = list(dict.fromkeys(row.cure.replace("translate with ", "") for row, _ in rows if row.cure))[:3]
     return UserError(
@@ -207,7 +207,7 @@ def _incomplete(rows: Sequence[tuple[LayerPlan, str]]) -> UserError:
 
 
 def _written(translated: Translated, how: ExplicitOptions, notes: list[str]) -> tuple[Placed, Form]:
-    """The network with its pairs, in an opset of its form."""
+    """The network with its pairs, in an opset that has them."""
     if how.float_type == "fp32":
         return place_pairs(translated, with_opset(translated.graph, FP32.opset, "Q/DQ per channel")), FP32
     keeps = translated.options.asymmetric == "keep"

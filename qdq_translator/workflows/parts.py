@@ -1,9 +1,9 @@
-"""Split one network into up to three: the part before the DLA, the DLA's own part, and the part after it.
+"""Split one network into up to three: the part before the DLA, the DLA's part, and the part after it.
 
-`choose` finds the cuts: the DLA subgraph of the plan with the most estimated time, of equal ones the one with the
-fewest tensors at its borders; nothing in it waits for a layer of the GPU. `cut` makes the parts, at any tensors;
-constants are copied into each part that reads them. `prove` runs whole and parts, chained, in ONNX Runtime and compares
-every bit of every output. `cut_tail` cuts a decode tail off in addition to a whole translation.
+`choose` finds the cuts: the DLA subgraph of the plan with the longest estimated time, among equal ones the one with the
+fewest tensors at its borders; none of its layers has to wait for the GPU. `cut` makes the parts, at any tensors;
+constants are copied into each part that reads them. `prove` runs the whole and the chained parts in ONNX Runtime and
+compares every bit of every output. `cut_tail` adds parts without decode tail to a whole translation.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _AGAIN = "Name other tensors with --begin and --end."
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One of the parts, in the order in which they run. inputs, outputs: tensors at its borders, graph order."""
+    """One of the parts. inputs, outputs: tensors at its borders, in graph order."""
 
     role: str
     graph: Graph
@@ -56,14 +56,14 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """The network that a report is about. applied: rewrites that made it of the network to be cut."""
+    """The network that a report describes. applied: rewrites of the network to be cut that led to it."""
 
     graph: Graph
     applied: Sequence[Applied] = ()
 
     def own(self, graph: Graph, names: Sequence[str], forward: bool, stop: Container[str] = ()) -> list[str]:
-        """Tensors of `graph` in place of these, and for those that only a rewrite made the next ones before or behind
-        them. stop: layers that are not passed on the way."""
+        """The tensors of `graph` that correspond to these; for a tensor that a rewrite added, the next ones, after it
+        if `forward`, else before it. stop: layers that the search does not pass."""
         was = {new: old for a in self.applied for old, made in a.tensors.items() for new in made}
         found: dict[str, None] = {}
         pending, seen = list(names), set(names)
@@ -81,7 +81,7 @@ class Planned:
 
 
 def choose(graph: Graph, report: rows.Report) -> tuple[list[str], list[str]]:
-    """(tensors at which the DLA's part begins, tensors at which it ends). Raises UserError if no layer runs there."""
+    """(tensors at which the DLA's part begins, tensors at which it ends). Raises UserError without a DLA layer."""
     if report.dla is None:
         raise UserError(
             "This translation is for a GPU, so it has no DLA part to cut out.",
@@ -110,7 +110,7 @@ def _subgraphs(dla: rows.Dla) -> dict[str, int]:
 
 
 def _read_from_outside(graph: Graph, nodes: Sequence[Node]) -> list[str]:
-    """Graph inputs and tensors of other nodes that these read."""
+    """Graph inputs and outputs of other nodes that these nodes read."""
     made = {name for node in nodes for name in node.outputs}
     reads = dict.fromkeys(name for node in nodes for name in node.reads())
     return [name for name in reads if name not in made and name not in graph.initializers]
@@ -128,9 +128,9 @@ def _read_outside(graph: Graph, nodes: Sequence[Node]) -> list[str]:
 
 
 def cut(graph: Graph, types: TensorTypes, begin: Sequence[str], end: Sequence[str]) -> list[Part]:
-    """The parts that have nodes. Everything that `begin` needs comes before; the rest that `end` needs is the DLA's
-    part (all the rest without `end`); the rest comes after. Raises UserError for tensors that no node makes, and if
-    nothing is between them.
+    """The parts that have nodes. Everything that `begin` depends on is the part before; all else that `end` depends on
+    is the DLA's part (without `end`, all else); the remainder is the part after. Raises UserError for tensors that no
+    node makes, and if nothing is between them.
     """
     for name in (*begin, *end):
         if name not in graph.producer:
@@ -150,8 +150,8 @@ def cut(graph: Graph, types: TensorTypes, begin: Sequence[str], end: Sequence[st
 
 
 def tail(graph: Graph, planned: Planned, report: rows.Report) -> list[str]:
-    """The layers that no DLA subgraph with at least 1% of the multiply-accumulates waits for: a decode tail, which a
-    quantizer should leave alone."""
+    """Layers on which no DLA subgraph with at least 1% of the multiply-accumulates depends: a decode tail, which should
+    not be quantized."""
     if report.dla is None:
         return []
     there = _in_large_subgraphs(report.dla, report.plan)
@@ -173,9 +173,9 @@ def _in_large_subgraphs(dla: rows.Dla, plan: Sequence[rows.LayerPlan]) -> set[st
 
 
 def tail_begins(graph: Graph, report: rows.Report) -> list[str]:
-    """Tensors after which a tail is worth cutting off. [] if none of its layers computes on the GPU (the last Reshape
-    of a classifier does not count, nor does one of each output), or if as many GPU layers are before it: the DLA's part
-    would need the GPU as before.
+    """Tensors after which it is useful to cut off a tail. [] if none of its layers computes on the GPU (data movement
+    does not count, up to one layer per output), or if at least as many GPU layers are before it: the DLA's part would
+    still need the GPU.
     """
     behind = set(tail(graph, Planned(graph), report))
     gpu = [row for row in report.dla.layers if row.verdict == "gpu"] if report.dla and behind else []
@@ -235,7 +235,7 @@ def _value(graph: Graph, types: TensorTypes, name: str) -> onnx.ValueInfoProto:
 
 
 def prove(whole: Graph, parts: Sequence[Part], shapes: Mapping[str, Sequence[int]], samples: int) -> int:
-    """Runs both on random inputs; the number of runs. Raises UserError for an output that differs in a single bit."""
+    """Runs both on random inputs; returns the number of runs. Raises UserError if a single bit of an output differs."""
     inputs = random_samples(input_specs(whole.picture()[0], shapes), {}, samples, 0)
     graphs = (whole, *(part.graph for part in parts))
     types = [TensorTypes(g, {n: sizes for n, sizes in shapes.items() if n in g.inputs}) for g in graphs]
@@ -258,7 +258,7 @@ def prove(whole: Graph, parts: Sequence[Part], shapes: Mapping[str, Sequence[int
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """begin, end: tensors, [] for those that `choose` finds. samples: of the proof, on random inputs."""
+    """begin, end: tensors, [] for those that `choose` finds. samples: number of random inputs of the proof."""
 
     begin: list[str]
     end: list[str]
@@ -267,8 +267,8 @@ class Request:
 
 
 def split_translation(files: TranslationFiles, request: Request, graph: Optional[Graph] = None) -> rows.SplitManifest:
-    """Split a translation into several with all files each, and a manifest. graph: of the model in its file, so that
-    the file is not read again. Raises UserError if it cannot be cut."""
+    """Split a translation into several, each with all files, and a manifest. graph: of the model file, if it was read
+    before. Raises UserError if it cannot be cut."""
     report, config = files.report_rows(), files.read_config()
     options = options_of(config.get("options", {}), _KEPT)
     if graph is None:
@@ -296,7 +296,7 @@ def cut_tail(translation: Translation, files: TranslationFiles) -> Optional[rows
     """Write the DLA's part and the tail to `NAME_parts/`, in addition to the whole, and list them in its report.
     Returns the parts; None if there is no tail to cut off.
 
-    files: of `translation`. Raises UserError as `split_translation` does; the whole is kept.
+    files: of `translation`. Raises UserError as `split_translation`; the whole is kept.
     """
     ends = tail_begins(translation.graph, translation.rows)
     if not ends:
@@ -335,7 +335,7 @@ def split_model(path: Path, options: TranslateOptions, request: Request) -> rows
 
 
 _Save = Callable[[Part, str, Path], Tuple[str, Optional[Translation]]]
-"""Writes a part under a name into a folder; returns the file of its model, and its translation if it has one."""
+"""Writes a part under a name into a folder; returns its model file, and its translation if there is one."""
 
 
 def _split(
@@ -372,11 +372,11 @@ def _split(
 
 
 _KEPT = ("trt_calib_version", "platform", "target", "power_mode", "dla_clock", "cost_model", "shapes", "no_auto_names")
-"""Options of a translation for its parts, which have its graph and its scales already."""
+"""Options of a translation that apply to its parts. They inherit graph and scales."""
 
 
 def _behind_pair(graph: Graph, tensor: str) -> str:
-    """Output of the Q/DQ pair through which all readers read `tensor`: its quantized values stay on this side."""
+    """Output of the Q/DQ pair through which all readers read `tensor`, so that a cut does not separate the pair."""
     for op in ("QuantizeLinear", "DequantizeLinear"):
         reader = graph.only_consumer(tensor)
         if reader is None or reader.op_type != op:

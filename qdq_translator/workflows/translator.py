@@ -54,7 +54,7 @@ class Translation(Shown, Translated):
 
     @cached_property
     def rows(self) -> Report:
-        """The report as it was made, before a tail was cut off."""
+        """The report before a tail was cut off."""
         return make_report(self)
 
     @cached_property
@@ -64,7 +64,7 @@ class Translation(Shown, Translated):
 
     @property
     def layers(self) -> list[LayerPlan]:
-        """The plan, a row a layer; `pandas.DataFrame(translation.layers)` makes a table of them."""
+        """The plan, one row per layer; `pandas.DataFrame(translation.layers)` makes a table of them."""
         return self.plan
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,12 +96,12 @@ def translate(
 ) -> Translation:
     """Translates one model.
 
-    model: a path, whose files must not change meanwhile, or a ModelProto (copied, not changed). name: what the files
-    are called (default: the file's stem, else the graph's name). progress: told how far the calibration is
-    (`--calibrate`). assume_scales: plan as if every tensor had one and the same scale (`qdq-translator plan`). where:
-    who observes data (default: this process). try_more: say what further options would do. explicit: for `explicit`,
-    which puts Q/DQ back (TensorRT 10 and later). given: tensor -> scale, for a float model. Raises UserError, always
-    with a remedy.
+    model: a path, whose files must not change meanwhile, or a ModelProto (copied, not changed). name: base name of the
+    files (default: the file's stem, else the graph's name). progress: receives the progress of calibration
+    (`--calibrate`). assume_scales: plan as if all tensors had the same scale (`qdq-translator plan`). where: executes
+    the calibration (default: this process). try_more: report the effect of further options. explicit: for `explicit`,
+    which inserts Q/DQ again (TensorRT 10 and later). given: tensor -> scale, for a float model. Raises UserError,
+    always with a remedy.
     """
     options = options or TranslateOptions()
     diagnostics = Diagnostics()
@@ -136,7 +136,7 @@ def translate(
 def translate_part(
     graph: Graph, scales: Mapping[str, TensorScale], options: TranslateOptions, name: str, source: Source
 ) -> Translation:
-    """A part of a network that was translated before: planned again with the scales that it has, and no other."""
+    """A part of a translated network: planned again with its existing scales only."""
     diagnostics = Diagnostics()
     settings = resolve(options, diagnostics)
     network = Network(graph, diagnostics)
@@ -149,7 +149,7 @@ def translate_part(
 
 
 def _strictly(made: Translation) -> Translation:
-    """Raises UserError if it has warnings, with `--strict`."""
+    """The same. Raises UserError for warnings with `--strict`."""
     warnings = made.diagnostics.warnings
     if made.options.strict and warnings:
         raise UserError(
@@ -169,7 +169,7 @@ def _conclude(
     tried: Optional[_Tried] = None,
     may_try: bool = False,
 ) -> Translation:
-    """Build the value from the decision. tried: other options, if to be examined (may_try: also with every scale)."""
+    """Build the value from the decision. tried: for examining other options (may_try: even if no scale is missing)."""
     graph, types, context, diagnostics = network.graph, network.types, decision.context, network.diagnostics
     scales, dla, costs, rewrites = context.scales, decision.dla, decision.costs, decision.rewrites
     automatic, plan = _automatic(network, decision, options, settings)
@@ -214,7 +214,7 @@ def _conclude(
 def _automatic(
     network: Network, decision: Decision, options: TranslateOptions, settings: Settings
 ) -> tuple[Automatic, list[LayerPlan]]:
-    """Scales of tensors that only TensorRT's own network has, and the plan with a word on the layers that lack one."""
+    """Scales of tensors that only TensorRT's own network has, and the plan, with a remark on layers that lack one."""
     graph, hardware, automatic, diagnostics = network.graph, settings.hardware, Automatic(), network.diagnostics
     renamed = {name for d in diagnostics for name in d.data.get(RENAMED_NODES, ())} if settings.keep_model else set()
     certain = not settings.keep_model or not (renamed or automatic_collisions(graph))
@@ -227,7 +227,7 @@ def _automatic(
 
 
 class _Given:
-    """The model as given, which is read again for every other choice of rewrites."""
+    """The given model, which is read again for each selection of rewrites."""
 
     def __init__(self, model: Model) -> None:
         self._model, self._kept = model, None  # type: Model, Optional[Opened]
@@ -235,12 +235,12 @@ class _Given:
 
     @property
     def name(self) -> str:
-        """Base name of its files. The texts of a model in memory are checked by `graph`."""
+        """Base name of its files. `graph` checks the texts of a model in memory."""
         model = self._model
         return plain_name(model.graph.name) if isinstance(model, onnx.ModelProto) else model_name(os.fspath(model))
 
     def graph(self, keep: bool = False) -> Graph:
-        """Before all passes. keep: the next one shares the weights of this one; else they are read again."""
+        """The graph before all passes. keep: the next call shares the weights; else they are read again."""
         opened, self._kept = self._kept or self._open(), None
         self.source = opened.source
         if not keep:
@@ -249,7 +249,7 @@ class _Given:
         return Graph.from_picture((opened.model, {name: weight.copy() for name, weight in opened.weights.items()}))
 
     def release(self) -> None:
-        """Free the weights, or leave them to the networks that were read."""
+        """Free the weights unless networks that were read still use them."""
         self._kept = None
 
     def _open(self) -> Opened:
@@ -275,7 +275,7 @@ _NOT_PROVED = "its rewrite could not be proved to be the same function"
 
 def _earned(given: _Given, settings: Settings, diagnostics: Diagnostics, where: Evaluation = HERE) -> Network:
     """As `_read`, without the rewrites that lose too much precision (rule F12) or make the network slower by the
-    estimate (rule R1). A Clip whose bounds the calibration data do not reach is removed instead of rewritten (rule
+    estimate (rule R1). A Clip is removed instead of rewritten if the calibration data do not reach its bounds (rule
     F12)."""
     said = Diagnostics()
     weighed = bool(settings.hardware.generation) and settings.rewrites in ("on", "approximate")
@@ -310,9 +310,7 @@ def _earned(given: _Given, settings: Settings, diagnostics: Diagnostics, where: 
 
 
 def _proved(given: _Given, settings: Settings, network: Network, said: Diagnostics) -> tuple[Network, Diagnostics]:
-    """The network and its messages without the rewrites that are not seen to be the same function in ONNX Runtime
-    (`--prove`).
-    """
+    """The network and its messages without the rewrites that compute another function in ONNX Runtime (`--prove`)."""
     from qdq_translator.simulate.prove import SAMPLES, prove
 
     refuted = {rule: dict(nodes) for rule, nodes in settings.refuted.items()}
@@ -324,7 +322,7 @@ def _proved(given: _Given, settings: Settings, network: Network, said: Diagnosti
             break
         known = {rule: set(nodes) for rule, nodes in refuted.items()}
         for row in found:
-            # a rule that takes the same nodes again does not ask before it does so: it is left out as a whole
+            # a rule that rewrites the same nodes again does not check exclusions of nodes: the whole rule is left out
             again = known.get(row.rule, set()).issuperset(row.nodes)
             refuted.setdefault(row.rule, {}).update(dict.fromkeys([EVERYWHERE] if again else row.nodes, _NOT_PROVED))
             messages.warning(
@@ -350,8 +348,8 @@ def _proved(given: _Given, settings: Settings, network: Network, said: Diagnosti
 
 
 def _prove_whole(given: _Given, network: Network, settings: Settings, diagnostics: Diagnostics) -> None:
-    """The model less its quantizers against the network that is written, on calibration data or random inputs. Raises
-    UserError if they differ; a note if ONNX Runtime cannot run one of them."""
+    """Compares the model without its quantizers with the network that is written, on calibration data or random inputs.
+    Raises UserError if they differ; adds a note if ONNX Runtime cannot run one of them."""
     from qdq_translator.simulate.run import ExplicitNetwork
     from qdq_translator.simulate.verdict import other_function, without_rounding
 
@@ -412,15 +410,15 @@ def _proof_inputs(graph: Graph, settings: Settings, scales: Mapping[str, float])
 
 
 ONE_ROUNDING = 25.0
-"""dB that rounding to INT8 once leaves at least, of a tensor whose root mean square is a 25th of its range."""
+"""Least SQNR in dB after one rounding to INT8, of a tensor whose root mean square is a 25th of its range."""
 PROVED_RUNS = 16
 _LARGEST_TRIED = 1 << 27
-"""Weights of a network that is read a second time to see what `--dla_rewrites` would do (512 MiB in float32)."""
+"""Weights up to which a network is read again to find the effect of `--dla_rewrites` (512 MiB in float32)."""
 
 
 @dataclasses.dataclass
 class _Tried:
-    """Try the model with other options: on the same network, or read again if it is to be rewritten."""
+    """Try the model with other options: on the same network, or on one that is read again if rewrites change."""
 
     _model: _Given
     _network: Network
@@ -449,7 +447,7 @@ class _Tried:
 
     @property
     def may_rewrite(self) -> tuple[bool, bool]:
-        """It is not rewritten yet, not with approximations, and reading it once more costs little enough."""
+        """Whether reading it again with rewrites, and with approximations, is possible and cheap enough."""
         sizes = (math.prod(tensor.dims) for tensor in self._network.graph.initializers.values())
         small = sum(sizes) <= _LARGEST_TRIED
         return small and self._settings.rewrites == "off", small and self._settings.rewrites in ("off", "on")
@@ -464,8 +462,8 @@ def _data(graph: Graph, settings: Settings) -> Samples:
 
 
 def _refit(network: Network, settings: Settings, samples: Samples, where: Evaluation) -> None:
-    """`--equalize` and `--unify_scales requantize`. Raises UserError for `--equalize` of a network with its own scales,
-    whose quantized weights would change; and if `--prove` refutes the Scales, which is a bug."""
+    """Apply `--equalize` and `--unify_scales requantize`. Raises UserError for `--equalize` of a network with its own
+    scales, because its quantized weights would change; and if the proof refutes the added Scales, which is a bug."""
     from qdq_translator.simulate.calibration.equalize import equalize
     from qdq_translator.simulate.calibration.requantize import requantize
     from qdq_translator.simulate.inputs import only_finite

@@ -51,24 +51,24 @@ from qdq_translator.simulate.user_metric import metric_of
 from qdq_translator.simulate.verdict import BROKEN, SUSPICIOUS, judge_all
 
 PARTS = "parts"
-"""The stage of the parts that a tail was cut into, one behind the other."""
+"""Stage: the chained parts of a translation whose tail was cut off."""
 SCHEMA_VERSION = 1
 NETWORK = "explicit network"
-"""Stage: what `explicit` wrote."""
+"""Stage: the network that `explicit` wrote."""
 MOST_FAULTS = 5
-"""Of the set, that the message of another error names in front of its own."""
+"""Faults of the set of files that are added before the message of another error."""
 KIND = "qdq-translator verification"
 _ABOUT_DEVICE = ("device", "tensorrt", "target", "dla_core", "engines")
 
 
 def verify(options: VerifyOptions, progress: Progress = silent, where: Evaluation = HERE) -> dict[str, Any]:
-    """As `verified`, in JSON types."""
+    """The result of `verified` in JSON types."""
     found: dict[str, Any] = plain(verified(options, progress, where))
     return found
 
 
 def verified(options: VerifyOptions, progress: Progress = silent, where: Evaluation = HERE) -> Verification:
-    """All requested results. where: runs the computation.
+    """All requested results. where: executes the computation.
 
     Raises UserError for files that do not belong together or cannot be run.
     """
@@ -87,7 +87,7 @@ def verified(options: VerifyOptions, progress: Progress = silent, where: Evaluat
 
 @dataclasses.dataclass(frozen=True)
 class _Given:
-    """made: options of the translation. source: of the explicit model."""
+    """made: options of the translation. source: the explicit model's file."""
 
     options: VerifyOptions
     files: TranslationFiles
@@ -179,7 +179,7 @@ def _notes(
 
 
 def _stages(given: _Given, others: Mapping[str, Simulated], parts: Mapping[str, Simulated]) -> dict[str, Simulated]:
-    """Comparisons besides the explicit model and the simulated plan."""
+    """Stages in addition to the explicit model and the simulated plan."""
     stages = {HYPOTHESES[name].stage: other for name, other in others.items()}
     if given.options.explicit_network:
         stages[NETWORK] = _explicit_network(given.options.explicit_network, given.setup.simulated)
@@ -189,7 +189,7 @@ def _stages(given: _Given, others: Mapping[str, Simulated], parts: Mapping[str, 
 
 
 def _device_results(given: _Given) -> Optional[DeviceResults]:
-    """Raises UserError for results of other files or of another target."""
+    """None without results. Raises UserError for results of other files or of another target."""
     options, made = given.options, given.made
     if not options.device_results:
         return None
@@ -206,7 +206,7 @@ def _device_results(given: _Given) -> Optional[DeviceResults]:
 
 
 def _simulation(given: _Given, parts: Mapping[str, Simulated], others: Iterable[str]) -> Simulation:
-    """Precisions in the simulation. others: hypotheses whose other end is shown."""
+    """Precisions in the simulation. others: hypotheses whose opposite is shown too."""
     network, settings, placement = given.setup.network, given.setup.options, given.setup.simulated.placement
     gates = any(node.op_type in SIGMOIDS for node in network.model.graph.node)
     return Simulation(
@@ -228,7 +228,7 @@ def _simulation(given: _Given, parts: Mapping[str, Simulated], others: Iterable[
 
 
 def _accounted(given: _Given, outputs: Outputs) -> tuple[Optional[Audit], Optional[Sensitivity], Optional[Account]]:
-    """Of --audit and --sensitivity, and the noise account, in whose terms jumps, sensitivity and audit are given."""
+    """Results of --audit and --sensitivity, and the noise account, to which jumps, sensitivity and audit refer."""
     options, setup = given.options, given.setup
     audit = sensitivity = None
     if not (options.per_layer or options.sensitivity or options.audit):
@@ -239,7 +239,7 @@ def _accounted(given: _Given, outputs: Outputs) -> tuple[Optional[Audit], Option
     about = (setup.network, setup.options, setup.samples, setup.float_model)
     judge = Judge(*about, metric=setup.metric, where=setup.where)
     if options.sensitivity:
-        # the metric of the explicit model, less what may be lost
+        # the metric of the explicit model, less the accepted loss
         enough = outputs.metric[EXPLICIT] - (options.max_metric_drop or 0.0) if outputs.metric else None
         measured, found = measure_sensitivity(judge, options.time_limit, setup.progress, enough, audit)
         sensitivity = dataclasses.replace(measured, command=_translate_again(given, measured.layers))
@@ -253,7 +253,7 @@ def _accounted(given: _Given, outputs: Outputs) -> tuple[Optional[Audit], Option
 
 
 def _parts(given: _Given) -> dict[str, Simulated]:
-    """Role -> simulation of each part that the translation was cut into; {} if it was not."""
+    """Role -> simulation of each part of the translation; {} if it was not cut."""
     made = given.setup.network.report.get("parts")
     if not made:
         return {}
@@ -263,7 +263,7 @@ def _parts(given: _Given) -> dict[str, Simulated]:
 
 
 def _other_ends(given: _Given) -> dict[str, Simulated]:
-    """Hypothesis -> the simulation at its other end, of those that round other tensors or layers than the plan."""
+    """Hypothesis -> the simulation of its opposite, if that rounds other tensors or layers than the plan."""
     options, network, settings = given.options, given.setup.network, given.setup.options
     simulated, both = given.setup.simulated, given.options.hypotheses == "both"
     held, rests_on = simulated.placement.held, set().union(*(row.hypotheses for row in network.plan))
@@ -274,7 +274,7 @@ def _other_ends(given: _Given) -> dict[str, Simulated]:
         **{name: both and name in rests_on for name in (BETWEEN, GPU_INT8, RANGES)},
     }
     found = {name: simulate(network, settings.at_other_end(name)) for name, shown in asked.items() if shown}
-    # the first two differ by the conditions above: they change how tensors are rounded, not only which
+    # FUSION and SIGMOID differ by the conditions above: they change how tensors are rounded, not only which
     return {name: other for name, other in found.items() if name in (FUSION, SIGMOID) or other.placement.held != held}
 
 
@@ -291,7 +291,7 @@ def runnable(model: onnx.ModelProto, sidecar: Optional[str] = None) -> onnx.Mode
 
 
 def _explicit_network(path: str, simulated: Simulated) -> Simulated:
-    """Raises UserError for a network whose inputs or outputs differ from the translation's in name or type."""
+    """The network to run. Raises UserError if its inputs or outputs differ from the translation's in name or type."""
     model = load_model(path)[0]
     for end in ("input", "output"):
         given = {v.name: v.type.tensor_type.elem_type for v in getattr(model.graph, end)}
@@ -312,7 +312,7 @@ def _samples(options: VerifyOptions, network: ImplicitNetwork, made: Remembered)
 
 
 def _metric_drop(outputs: Outputs) -> float:
-    """From the explicit model to the simulated engine."""
+    """Loss of the metric from the explicit model to the simulated engine."""
     return outputs.metric[EXPLICIT] - outputs.metric[SIMULATED]
 
 

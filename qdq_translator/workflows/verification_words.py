@@ -34,7 +34,7 @@ _LONG_ARGUMENT = 300
 
 
 def _finite(value: Optional[float]) -> float:
-    """0 if it is not known or infinite."""
+    """The value, 0 if it is unknown or infinite."""
     return value if value is not None and math.isfinite(value) else 0.0
 
 
@@ -88,7 +88,7 @@ def _print_outputs(out: Console, found: Outputs) -> None:
 
 
 def _print_scores(out: Console, found: Verification) -> None:
-    """The worst slices of the first pair, and what labels or a metric give."""
+    """The worst slices of the first pair, and the results of labels or a metric."""
     outputs = found.outputs
     for name, row in ((name, row) for pair in outputs.pairs[:1] for name, row in pair.outputs.items()):
         lowest = row.worst_slice
@@ -226,7 +226,7 @@ def _print_ranking(out: Console, found: Sensitivity, everything: bool) -> None:
 
 
 def _print_chosen(out: Console, found: Sensitivity, everything: bool) -> None:
-    """The layers that together gain what was asked for, as arguments."""
+    """The layers that reach the requested gain together, as arguments."""
     if not found.chosen:
         if found.enough:
             out.print("The metric is what was asked for without any layer above INT8.")
@@ -309,5 +309,5 @@ def _shown(rows: Sequence[_Audited], everything: bool) -> Sequence[_Audited]:
 
 
 def _share(row: _Audited) -> str:
-    """Of the noise at the outputs."""
+    """Its share of the noise at the outputs."""
     return f"{100 * row.noise_share:.1f}%" if row.noise_share else ""
