@@ -2,11 +2,11 @@
 each).
 
 Each module has `RULE` and `apply(rewriter)`, or `rewrite(rewriter, node)` for the nodes of `OPERATORS` that a limit
-(one of `CURED`) assigns to the GPU, which raises `Stays` where the rule does not apply; its docstring lists both cases.
-A rule replaces layers that the limits (`targets.dla`) assign to the GPU; D1, D3, D5 and D9 document the other layers
-that they change. Every rewrite computes the same function in float, except D22 (optional), which approximates it.
-Existing tensors keep their scales. A new tensor gets its scale from the rule that adds it: at once if the model's own
-scales determine it, else during inference, as soon as its source has one.
+(one of `CURED`) assigns to the GPU, which raises `Stays` if the rule does not apply; its docstring lists both cases. A
+rule replaces layers that the limits (`targets.dla`) assign to the GPU; D1, D3, D5 and D9 document the other layers that
+they change. Every rewrite computes the same function in float, except D22 (optional), which approximates it. Existing
+tensors keep their scales. A new tensor gets its scale from the rule that adds it: at once if the model's own scales
+determine it, else during inference, as soon as its source has one.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ NO_REWRITE = {
     **dict.fromkeys(("If", "Loop", "Scan"), "control flow"),
     **dict.fromkeys(("Range", "ConstantOfShape", "EyeLike"), "its size is unknown; give it with --shapes"),
 }
-"""Operator -> why no rule takes it."""
+"""Operator -> why no rule rewrites it."""
 _SMALL = 2**16
-"""Weights that nobody minds, whatever they were before."""
+"""Number of weights below which growth is never reported."""
 
 
 def rules_text() -> str:
@@ -82,7 +82,7 @@ def rules_text() -> str:
 
 
 def apply_rules(network: Network, settings: Settings, generation: str) -> None:
-    """Every rule once, in place."""
+    """Apply every rule once, in place."""
     rewriter = Rewriter(network, settings, generation)
     before = _weights(network.graph)
     seen = network.graph.picture() if settings.prove else None
@@ -113,7 +113,7 @@ def apply_rules(network: Network, settings: Settings, generation: str) -> None:
 
 
 def _weights(graph: Graph) -> int:
-    """Values in the initializers."""
+    """Number of values in the initializers."""
     return sum(math.prod(tensor.dims) for tensor in graph.initializers.values())
 
 

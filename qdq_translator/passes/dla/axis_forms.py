@@ -16,7 +16,7 @@ from qdq_translator.passes.editor import Image, stay_if
 from qdq_translator.targets.cost.model import Surface, Work
 
 Matrix = Tuple[np.ndarray, Optional[np.ndarray]]
-"""[outputs, inputs], and a bias for each output."""
+"""Weights [outputs, inputs], and a bias for each output or None."""
 Matrices = Dict[int, Matrix]
 """Axis -> its matrix."""
 _LARGEST = {"nearest": 32, "linear": 4}
@@ -25,8 +25,8 @@ _MODES = {"nearest": ("asymmetric", "floor"), "linear": ("half_pixel", "round_pr
 
 
 class Step(NamedTuple):
-    """A layer of a row. constants: by the ends of their names; None for an input that is omitted. sizes: C, H, W of its
-    output, or these in another order."""
+    """One layer of several in series. constants: by the suffixes of their names; None for an input that is omitted.
+    sizes: C, H, W of its output, or these in another order."""
 
     op: str
     what: str
@@ -44,7 +44,7 @@ class Step(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A kernel along one axis. padding: on either side."""
+    """A kernel along one axis. padding: on each side."""
 
     kernel: np.ndarray
     padding: int = 0
@@ -52,8 +52,8 @@ class Window(NamedTuple):
 
 
 def layers(rewriter: Rewriter, node: Node, image: Image, matrices: Matrices) -> list[Node]:
-    """Layers from the input of `node`, whose shape is `image`, to its output; the last one has its name. [] if the
-    matrices change nothing.
+    """Layers from the input of `node`, whose shape is `image`, to its output; the last one has the node's name. [] if
+    the matrices change nothing.
 
     The form along H and W is a Resize that the DLA supports, or else the faster by estimate of depthwise Convs and of
     1x1 Convs between Transposes.
@@ -95,8 +95,8 @@ def build(rewriter: Rewriter, node: Node, steps: Sequence[Step]) -> list[Node]:
 
 
 def selection(start: np.ndarray, moved: np.ndarray) -> Optional[Matrices]:
-    """Matrices of 0 and 1 that make `moved` of `start`, images of the numbers 0, 1, 2, ...; None if it does more than
-    take channels, rows and columns."""
+    """Matrices of 0 and 1 that convert `start` to `moved`, images of the numbers 0, 1, 2, ...; None if this does more
+    than select channels, rows and columns."""
     where = np.unravel_index(moved[0], start.shape[1:])
     c, h, w = where[0][:, 0, 0], where[1][0, :, 0], where[2][0, 0]
     if not np.array_equal(start[:, c[:, None, None], h[:, None], w], moved):
@@ -133,7 +133,7 @@ def _resizes_in_a_row(rewriter: Rewriter, mode: str, by: Sequence[int], sizes: S
 
 
 def _is_resize(mode: str, matrix: np.ndarray, factor: int) -> bool:
-    """It is the Resize of an axis by this whole number."""
+    """True if the matrix is the Resize of an axis by this whole number."""
     made, size = matrix.shape
     if size * factor != made:
         return False
@@ -145,7 +145,7 @@ def _is_resize(mode: str, matrix: np.ndarray, factor: int) -> bool:
 
 
 def _resize(rewriter: Rewriter, what: str, mode: str, by: Sequence[int], sizes: Sequence[int]) -> Step:
-    # below opset 13 the region of interest was not optional yet
+    # below opset 13 the region of interest is not optional
     region = None if rewriter.graph.opset() >= 13 else np.zeros(0, np.float32)
     constants = {f"{what}.roi": region, f"{what}.scales": np.array([1, 1, *by], np.float32)}
     where, rounding = _MODES[mode]
@@ -154,8 +154,8 @@ def _resize(rewriter: Rewriter, what: str, mode: str, by: Sequence[int], sizes: 
 
 
 def _poolings(rewriter: Rewriter, by: Sequence[int], sizes: Sequence[int]) -> list[Step]:
-    """A triangle is two boxes in a row: the pixel that is repeated, and a mean, which leaves its padding out. The
-    samples of an even factor are between two of the mean."""
+    """Linear interpolation is two box filters in series: the repeated pixel, and a mean, which leaves its padding out.
+    For an even factor the samples are between two values of the mean."""
     steps = [_resize(rewriter, "nearest0", "nearest", by, sizes)]
     even = [1 if factor % 2 else 2 for factor in by]
     more = [size + (factor + 1) % 2 for size, factor in zip(steps[0].sizes[1:], by)]
@@ -167,7 +167,7 @@ def _poolings(rewriter: Rewriter, by: Sequence[int], sizes: Sequence[int]) -> li
 
 
 def window(matrix: np.ndarray) -> Optional[Window]:
-    """The Conv that multiplies with the matrix, with padding as limits C2 to C6 allow it."""
+    """The Conv that multiplies with the matrix, with padding within limits C2 to C6."""
     (made, size), (rows, columns) = matrix.shape, np.nonzero(matrix)
     for stride in range(1, LARGEST_BLOCK["Conv"] + 1) if len(rows) else ():
         at = columns - rows * stride
@@ -189,7 +189,7 @@ def window(matrix: np.ndarray) -> Optional[Window]:
 
 
 def shift(before: int, behind: int) -> Window:
-    """Zeros before and behind the values: padding as a depthwise Conv."""
+    """A depthwise Conv that pads with zeros before and behind the values."""
     return Window(np.eye(1, before + behind + 1, behind)[0], before + behind)
 
 
@@ -205,7 +205,7 @@ def windowed(what: str, key: str, windows: Sequence[Window], sizes: Sequence[int
 
 
 def _windows(matrices: Matrices, sizes: Sequence[int]) -> list[list[Step]]:
-    """With one depthwise Conv and, for two axes, with one each."""
+    """One depthwise Conv and, for two axes, also one for each."""
     one = Window(np.ones(1))
     found = {axis: None if bias is not None else window(matrix) for axis, (matrix, bias) in matrices.items()}
     known = {axis: own for axis, own in found.items() if own is not None}
@@ -219,9 +219,9 @@ def _windows(matrices: Matrices, sizes: Sequence[int]) -> list[list[Step]]:
 
 
 def _turned(matrices: Matrices, sizes: Sequence[int]) -> list[Step]:
-    """Each axis as channels, between Transposes."""
+    """A 1x1 Conv for each axis, which Transposes make the channels."""
     steps: list[Step] = []
-    layout, image = [0, 1, 2, 3], [0, *sizes]  # the axis at each place, and its size
+    layout, image = [0, 1, 2, 3], [0, *sizes]  # the axis at each position, and its size
     for axis, (matrix, bias) in matrices.items():
         order, place = [0, 1, 2, 3], layout.index(axis)
         order[1], order[place] = place, 1
@@ -252,7 +252,7 @@ _NEAREST: Dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def resized(rewriter: Rewriter, node: Node) -> Matrices:
-    """Raises Stays if there are none."""
+    """The matrices of a Resize. Raises Stays if there are none."""
     before, after, opset = rewriter.sized(node.inputs[0]), rewriter.sized(node.outputs[0]), rewriter.graph.opset()
     stay_if(opset < 11 or operators.crops(node), "it crops, or the opset is below 11")
     stretches = node.get("keep_aspect_ratio_policy", "stretch") == "stretch" and node.get("axes") is None
@@ -292,12 +292,12 @@ def _places(size: int, made: int, ratio: float, where: str) -> np.ndarray:
 
 
 def taken(indices: np.ndarray, size: int) -> np.ndarray:
-    """Each output is the input of that index, or 0 if it is negative."""
+    """The matrix that selects the input of each index, or 0 if the index is negative."""
     return (indices[:, None] == np.arange(size)).astype(np.float32)
 
 
 def _linear(at: np.ndarray, size: int) -> np.ndarray:
-    """Shares of the inputs on either side of each place."""
+    """Weights of the two inputs around each position."""
     at = np.clip(at, 0, size - 1).astype(np.float64)
     return np.maximum(0, 1 - np.abs(at[:, None] - np.arange(size)))
 

@@ -51,9 +51,9 @@ _Step = Tuple[str, List[int]]
 """Reshape and its sizes, Transpose and its axes, or Slice with the begins and the ends of C, H and W."""
 _NO_SIZES = "sizes along its chain are not known"
 _MOST_DIMENSIONS = 8
-"""Of TensorRT."""
+"""Limit of TensorRT."""
 _BATCH = 2
-"""Stands for a batch size that is not known."""
+"""Used for an unknown batch size."""
 
 
 def apply(rewriter: Rewriter) -> None:
@@ -62,7 +62,7 @@ def apply(rewriter: Rewriter) -> None:
     for node in rewriter.nodes(*_OPS):
         before = rewriter.graph.producer.get(node.inputs[0])
         if rewriter.graph.producer.get(node.outputs[0]) is not node:
-            continue  # gone with another one
+            continue  # removed with another chain
         if not _moves(rewriter, node) or (before is not None and node in _readers(rewriter, before)):
             continue  # inside a chain
         tree = _branches(rewriter, node)
@@ -72,7 +72,7 @@ def apply(rewriter: Rewriter) -> None:
 
 
 def _apart_as_slices(rewriter: Rewriter, node: Node) -> None:
-    """Replace a Split that the DLA does not support by Slices, as TensorRT does, if all of its parts are moved on."""
+    """Replace a Split that the DLA does not support by Slices, as TensorRT does, if data movement follows each part."""
     graph = rewriter.graph
     axis, size = operators.axis_and_size(node, graph.opset(), rewriter.types.shape(node.inputs[0]))
     sizes = operators.split_sizes(node, size, graph.array) if size is not None else None
@@ -95,7 +95,7 @@ def _all_moved(rewriter: Rewriter, name: str) -> bool:
 
 
 def _moves(rewriter: Rewriter, node: Node) -> bool:
-    """It only moves values, by constants."""
+    """True if it only moves values, with constant parameters."""
     if not node.is_op(*_OPS) or rewriter.graph.is_constant(node.inputs[0]):
         return False
     if node.is_op("Slice"):
@@ -104,7 +104,7 @@ def _moves(rewriter: Rewriter, node: Node) -> bool:
 
 
 def _readers(rewriter: Rewriter, node: Node) -> list[Node]:
-    """The next links after this one; [] if its output has another reader, or none."""
+    """The links that follow this one; [] if its output has other readers, or none."""
     graph = rewriter.graph
     if not _moves(rewriter, node) or node.outputs[0] in graph.outputs:
         return []
@@ -126,7 +126,7 @@ def _branches(rewriter: Rewriter, root: Node) -> list[list[Node]]:
 
 
 def _apart(rewriter: Rewriter, tree: _Chains) -> list[list[Node]]:
-    """The parts of the ways along which each tensor has one reader."""
+    """The sections of the paths in which each tensor has one reader."""
     chains: dict[int, list[Node]] = {}
     for way in tree:
         begin = 0
@@ -138,10 +138,10 @@ def _apart(rewriter: Rewriter, tree: _Chains) -> list[list[Node]]:
 
 
 def _rewrite_all(rewriter: Rewriter, chains: _Chains) -> bool:
-    """All of them or, with the reason noted, none; they may begin with the same links."""
+    """Rewrite all chains or, with the reason noted, none; they may begin with the same links."""
     links = list({id(node): node for chain in chains for node in chain}.values())
     rejected = any(rewriter.rejected(link) for link in links)
-    # one link is a chain if it is a Gather, which the DLA lacks, or a Slice with a negative step (limit S5)
+    # a single link is a chain only if it is a Gather, which the DLA lacks, or a Slice with a negative step (limit S5)
     alone = links[0].is_op("Gather") or "S5" in rewriter.rejected_by(links[0])
     if len(links) < 2 and not (rejected and alone):
         return False
@@ -158,7 +158,7 @@ def _rewrite_all(rewriter: Rewriter, chains: _Chains) -> bool:
 
 
 def _shorter(rewriter: Rewriter, chain: Sequence[Node], rejected: bool, branches: bool) -> list[Node]:
-    """The simplified chain. branches: others begin with the same links. Raises Stays."""
+    """The simplified chain. branches: whether other chains begin with the same links. Raises Stays."""
     graph = rewriter.graph
     source, target = chain[0].inputs[0], chain[-1].outputs[0]
     stay_if(rewriter.dtype(source) is None, "it moves integers")
@@ -168,7 +168,7 @@ def _shorter(rewriter: Rewriter, chain: Sequence[Node], rejected: bool, branches
     stay_if(not start.size or not moved.size, _NO_SIZES)
     same_order = np.array_equal(start.reshape(-1), moved.reshape(-1))
     if same_order and start.shape == moved.shape:
-        # the source is renamed to a graph output, which must be possible
+        # the source gets the name of the graph output, which must be possible
         renamed = source in graph.producer and graph.only_consumer(source) is chain[0] and not branches
         stay_if(target in graph.outputs and not renamed, "its chain makes a graph output and changes nothing")
         return []
@@ -185,7 +185,7 @@ def _shorter(rewriter: Rewriter, chain: Sequence[Node], rejected: bool, branches
 
 
 def _in_layers(rewriter: Rewriter, chain: Sequence[Node], start: np.ndarray, moved: np.ndarray) -> list[Node]:
-    """Cases 4 to 6, and 8. Raises Stays."""
+    """Cases 4 to 6 and 8. Raises Stays."""
     source, last, size = chain[0].inputs[0], chain[-1], start[0].size
     between = moved[0].max() >= size or np.any(moved - moved[0] != np.arange(len(moved)).reshape(-1, 1, 1, 1) * size)
     stay_if(between, "its chain moves values between samples")
@@ -202,8 +202,8 @@ def _in_layers(rewriter: Rewriter, chain: Sequence[Node], start: np.ndarray, mov
 
 
 def effect(rewriter: Rewriter, chain: Sequence[Node], source: str) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers 0, 1, 2, ... in the shape of `source`, which the chain reads, and after it. Raises Stays if sizes or
-    parameters are unknown."""
+    """The numbers 0, 1, 2, ... in the shape of `source`, which the chain reads, and the result of the chain for them.
+    Raises Stays if sizes or parameters are unknown."""
     shape = known(rewriter.types.shape(source), _NO_SIZES)
     stay_if(not all(isinstance(size, int) for size in shape[1:]), _NO_SIZES)
     sizes = [size if isinstance(size, int) else _BATCH for size in shape]
@@ -229,7 +229,7 @@ def _moved(rewriter: Rewriter, node: Node, values: np.ndarray) -> np.ndarray:
 
 
 def _turned(start: np.ndarray, moved: np.ndarray) -> Optional[list[_Step]]:
-    """A Reshape and a Transpose of four dimensions, the batch first, in the order that makes `moved` of `start`."""
+    """A Reshape and a Transpose of four dimensions, the batch first, in the order that converts `start` to `moved`."""
     for order in itertools.permutations((1, 2, 3)):
         axes = [0, *order]
         if moved.ndim == 4:
@@ -278,7 +278,7 @@ def _boxed(start: np.ndarray, moved: np.ndarray) -> Optional[list[_Step]]:
 
 
 def _layers(rewriter: Rewriter, chain: Sequence[Node], steps: Sequence[_Step], what: str = "") -> list[Node]:
-    """In place of the chain. what: in the names of what is between them, in place of the operator's."""
+    """The layers that replace the chain. what: part of the names of tensors between them, in place of the operator."""
     nodes: list[Node] = []
     source, last = chain[0].inputs[0], chain[-1]
     for op, value in steps:
@@ -296,7 +296,7 @@ def _layers(rewriter: Rewriter, chain: Sequence[Node], steps: Sequence[_Step], w
 
 
 def _axes(start: np.ndarray, moved: np.ndarray) -> Optional[list[int]]:
-    """The axis order that converts one to the other; axes of size 1 keep theirs if possible."""
+    """The axis order that converts `start` to `moved`; axes of size 1 keep their position if possible."""
     if start.size != moved.size or start.ndim != moved.ndim or start.ndim > _MOST_DIMENSIONS:
         return None
     orders = map(list, itertools.permutations(range(start.ndim)))
@@ -304,7 +304,7 @@ def _axes(start: np.ndarray, moved: np.ndarray) -> Optional[list[int]]:
 
 
 def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, source: str, last: Node) -> Optional[Node]:
-    """Cases 4 and 5: each channel of one array holds a channel of the other, from some position in equal steps."""
+    """Cases 4 and 5: each channel of one array is part of a channel of the other, with an offset and equal steps."""
     index = moved[0]
     forms = [("Conv", index, start)]
     if np.array_equal(np.sort(index, axis=None), np.arange(start[0].size)):
@@ -332,7 +332,7 @@ def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, source: s
 
 
 def _replace(rewriter: Rewriter, chains: _Chains, links: Sequence[Node], made: _Chains) -> None:
-    """An empty chain becomes the source."""
+    """Replace the chains; readers of an empty one read the source."""
     graph, anchor, source = rewriter.graph, links[0].prev, links[0].inputs[0]
     became = _became(rewriter, chains, made, source)
     for node in links:
@@ -352,7 +352,7 @@ def _replace(rewriter: Rewriter, chains: _Chains, links: Sequence[Node], made: _
 
 
 def _became(rewriter: Rewriter, chains: _Chains, made: _Chains, source: str) -> dict[str, list[str]]:
-    """Tensors that go -> those that take their scale: the last one read, which has the same values, or the source (by
+    """Removed tensors -> those that get their scale: the last one read, which has the same values, or the source (by
     rule S2, if the last one is a graph output)."""
     became: dict[str, dict[str, None]] = {}
     for chain, new in zip(chains, made):

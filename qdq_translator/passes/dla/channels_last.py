@@ -41,13 +41,13 @@ _NARY = ("Pow", *ELEMENTWISE)
 _REDUCTIONS = ("ReduceMean", "ReduceL2")
 _OVER_LAST = ("Softmax", "Concat", "Split", "Slice")
 _CURED = frozenset(("A3", "E2", "K1", "S2", "S3"))
-"""Limits that four dimensions with channels in their place keep."""
+"""Limits that hold on four dimensions with channels second."""
 _TO_NCHW, _TO_NHWC = [0, 3, 1, 2], [0, 2, 3, 1]
 _MOVES = (*operators.VIEWS, "Transpose")
 
 
 class _Form(NamedTuple):
-    """shape: of the tensor. rows: its last-but-one axes as H and W. batch: whether its first axis is the batch."""
+    """shape: of the tensor. rows: H and W, from the axes before the last. batch: whether the first axis is it."""
 
     shape: Tuple[Dim, ...]
     rows: Tuple[int, int]
@@ -73,8 +73,8 @@ class _Form(NamedTuple):
         return [0, *sizes[1:]] if self.batch else sizes
 
     def constant(self, values: np.ndarray) -> np.ndarray:
-        """Convert a constant that broadcasts to the tensor for its [N, C, H, W] form; it has one value along other axes
-        than those that keep their place, or all of them."""
+        """Convert a constant that broadcasts to the tensor for its [N, C, H, W] form; along axes that change their
+        position it has one value, unless it has all axes."""
         sizes: list[int] = [1] * (len(self.shape) - values.ndim) + list(values.shape)
         height, width = [*sizes[int(self.batch) : -1], 1][:2]
         if len(self.shape) == 2 and height > 1:
@@ -100,14 +100,14 @@ def _batch(rewriter: Rewriter) -> Dim:
 
 
 class _Matching:
-    """Which nodes can work on [N, C, H, W], and which of them tensors connect."""
+    """Finds nodes that can work on [N, C, H, W], and those of them that tensors connect."""
 
     def __init__(self, rewriter: Rewriter, batch: Dim) -> None:
         self.rewriter, self.graph, self.batch = rewriter, rewriter.graph, batch
         self.form = functools.lru_cache(maxsize=None)(self._form)
 
     def _form(self, tensor: str) -> Optional[_Form]:
-        """Of a float activation [..., C] that rule D5 does not take; None for anything else."""
+        """The form of a float activation [..., C] to which rule D5 does not apply; None for anything else."""
         shape = self.rewriter.activation(tensor)
         sizes = [size for size in shape[1:] if isinstance(size, int) and size > 0]
         if len(shape) not in (2, 3, 4) or len(sizes) < len(shape) - 1 or sizes[-1] > MOST_CHANNELS:
@@ -119,7 +119,7 @@ class _Matching:
         return _Form(shape, (shape[0], sizes[0]) if len(shape) == 3 else self._rows(tensor, shape[0]), False)
 
     def _rows(self, tensor: str, count: int) -> tuple[int, int]:
-        """H and W of a matrix [T, C]: those of the tensor that a Reshape makes it of, or that another makes of it."""
+        """H and W of a matrix [T, C]: those of the tensor before or after a Reshape."""
         maker, found = self.graph.producer.get(tensor), None
         if maker is not None:
             source = next((name for name in maker.reads() if self.form(name)), "")
@@ -131,7 +131,7 @@ class _Matching:
         return found or (count, 1)
 
     def _unfolded(self, tensor: str, count: int) -> Optional[tuple[int, int]]:
-        """H and W of a tensor that has so many of them."""
+        """H and W of a tensor with H * W = count."""
         form = self.form(tensor)
         return form.rows if form is not None and math.prod(form.rows) == count else None
 
@@ -157,14 +157,14 @@ class _Matching:
         return self._works_over_last(node, form)
 
     def _works_over_last(self, node: Node, form: _Form) -> bool:
-        """True for normalizations, Softmax, Concat and Slice over the last axis of what they read."""
+        """True for normalizations, Softmax, Concat and Slice over the last axis of their input."""
         read = [self.form(name) for name in node.inputs if name]
         if any(other.rows != form.rows for other in read if other is not None):
             return False
         if node.is_op(*operators.LAYER_NORMS):
             last = operators.axis(node, self.graph.opset()) in (-1, len(form.shape) - 1)
             return last and self._spreads(node.inputs[0], form)
-        # below opset 13 Softmax is over all axes from its own on
+        # below opset 13 Softmax is over all axes from `axis` on
         known = node.is_op(*_OVER_LAST) and not (node.is_op("Softmax") and self.graph.opset() < 13)
         return known and self._over_last(node) and all(read if node.is_op("Concat") else read[:1])
 
@@ -184,7 +184,7 @@ class _Matching:
         )
 
     def _spreads(self, tensor: str, form: _Form) -> bool:
-        """Of the same shape; if the DLA has Pow also of size 1 along some axes, as in parts of a normalization."""
+        """True for the same shape; if the DLA has Pow, also with axes of size 1, as in parts of a normalization."""
         other = self.form(tensor)
         if other is None or other.batch != form.batch or len(other.shape) != len(form.shape):
             return False
@@ -194,7 +194,7 @@ class _Matching:
         return self.rewriter.has_power() and fits
 
     def reduced(self, node: Node) -> Optional[list[int]]:
-        """The axes of [N, C, H, W] of a reduction in a normalization; None if it is none or the DLA has no Pow."""
+        """The axes of [N, C, H, W] of a reduction in a normalization; None for other nodes or without Pow."""
         form, target, array = self.form(node.inputs[0]), self.form(node.outputs[0]), self.graph.array
         own = operators.non_negative(operators.axes(node, array), self.rewriter.types.rank(node.inputs[0]))
         if form is None or target is None or own is None or not self.rewriter.has_power() or form.batch != target.batch:
@@ -238,7 +238,7 @@ class _Matching:
         return 0 < cured >= added
 
     def _cured(self, node: Node) -> int:
-        """Layers that leave the GPU with it: it, and the Reshapes of rule W1."""
+        """Number of layers that leave the GPU with it: itself, and the Reshapes of rule W1."""
         limits = self.rewriter.rejected_by(node)
         own = bool(limits) and (limits <= _CURED or node.is_op(*_REDUCTIONS))
         by_column = node.is_op("MatMul") and trained_by_column(self.rewriter.network, node.inputs[1])
@@ -266,7 +266,7 @@ def _lift(matching: _Matching, nodes: list[Node]) -> None:
             assert form is not None
             for output in list(node.outputs):
                 if not output or (output not in graph.outputs and not graph.consumer_count(output)):
-                    continue  # an output that nobody wants
+                    continue  # an unused output
                 if not region.exit(node, output, back, "the same values in another order"):
                     region.gone[output] = [rewriter.tensor(f"{output}_nchw")]
                     rewriter.network.rename_tensor(output, *region.gone[output])
@@ -297,8 +297,8 @@ def _back(matching: _Matching, lifted: str, output: str) -> list[Node]:
 
 
 def _as_bias(region: lifting.Region, node: Node) -> bool:
-    """Fold an Add of one constant per channel into the Conv of the region before it, if that has no bias and its result
-    no scale: nothing is rounded between them."""
+    """Fold an Add of one constant per channel into the region's Conv before it, if the Conv has no bias and its result
+    has no scale, so that nothing is rounded between them."""
     rewriter, graph, output = region.rewriter, region.rewriter.graph, node.outputs[0]
     constants = [index for index, name in enumerate(node.inputs) if name in graph.initializers]
     if len(node.inputs) != 2 or len(constants) != 1 or output in graph.outputs or region.outside(output):
@@ -321,7 +321,7 @@ def _as_bias(region: lifting.Region, node: Node) -> bool:
 
 
 def _pass_on(matching: _Matching, region: lifting.Region, node: Node) -> None:
-    """Remove a view: its readers inside read its input."""
+    """Remove a view: its readers in the region read its input."""
     output, source, anchor = node.outputs[0], region.inputs(node)[0], node.prev
     outside = region.outside(output)
     region.after.remove(node)

@@ -38,7 +38,7 @@ Two = Tuple[int, int]
 
 def zeros(kernel: int, begin: int, end: int, dilation: int) -> Optional[Two]:
     """(zeros in front, zeros behind) for one axis, so that padding is below the kernel's size (limit C4), for any
-    dilation; None if no kernel of at most 32 suffices."""
+    dilation; None if that needs a kernel above 32."""
     difference = end - begin
     if difference % dilation:
         return None
@@ -74,7 +74,7 @@ def _axis(window: operators.Window, axis: int, begin: int, end: int, size: Optio
     """Along one axis: zeros in front of the kernel and behind it, the Conv's padding, and the rest of it (case 4)."""
     k, stride, d = window.kernel[axis], window.strides[axis], window.dilations[axis]
     reach = (k - 1) * d + 1
-    # whether a window reads what the larger padding adds; unknown sizes count as if it did
+    # whether a window reads the rows that the larger padding adds; assumed for unknown sizes
     reached = size is None or (size + begin + end - reach) // stride != (size + 2 * begin - reach) // stride
     if begin < k and not reached:  # case 3
         return (0, 0), begin, (0, 0)

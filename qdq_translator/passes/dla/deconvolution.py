@@ -27,7 +27,7 @@ OPERATORS, CURED = ("ConvTranspose",), ("T5", "T6", "T7", "T9")
 
 
 def _window(rewriter: Rewriter, node: Node) -> operators.Window:
-    """Raises Stays unless it has two spatial dimensions and parameters that fit a constant weight."""
+    """The window. Raises Stays unless it has two spatial dimensions and parameters that fit a constant weight."""
     weight = rewriter.graph.initializers.get(node.input(1))
     if weight is None or len(weight.dims) != 4:
         raise Stays("its weight is not constant, or it does not have two spatial dimensions")

@@ -43,7 +43,7 @@ Kernel = Tuple[int, int]
 
 def apply(rewriter: Rewriter) -> None:
     for region in lifting.regions(rewriter, _liftable):
-        # else the network has no fewer layers on the GPU, and more Reshapes
+        # else no fewer layers are on the GPU, and more Reshapes
         if _wanted(rewriter, region):
             _lift(rewriter, region)
 
@@ -105,7 +105,7 @@ def _wanted(rewriter: Rewriter, region: Sequence[Node]) -> bool:
 
 
 def _flattening(rewriter: Rewriter, name: str) -> Optional[Node]:
-    """The node that makes `name`, which is no graph output, from four dimensions with the same batch size, or None."""
+    """The node that makes `name`, not a graph output, from four dimensions with the same batch size, or None."""
     node = rewriter.graph.producer.get(name)
     image = rewriter.image(node.inputs[0]) if node is not None and node.is_op(*_FLATTEN) else None
     if image is None or image[0] is None or name in rewriter.graph.outputs:
@@ -114,7 +114,7 @@ def _flattening(rewriter: Rewriter, name: str) -> Optional[Node]:
 
 
 def _flattening_for(rewriter: Rewriter, name: str, inside: Container[int]) -> Optional[Node]:
-    """The same, if only the region, the ids of whose nodes are given, reads it."""
+    """The same, if only the region reads it. inside: ids of the region's nodes."""
     return _flattening(rewriter, name) if rewriter.is_closed([name], inside) else None
 
 
@@ -127,7 +127,7 @@ def _kernel(rewriter: Rewriter, name: str) -> Optional[Kernel]:
         return None
     source, kernel = node.inputs[0], image[2:]
     own, before = scales.value(name), scales.value(source)
-    fixed = before is not None or source in graph.outputs  # it cannot take the scale of what goes
+    fixed = before is not None or source in graph.outputs  # it cannot get the scale of the removed tensor
     if own not in (None, before) and fixed:
         return None
 
@@ -182,7 +182,7 @@ def _absorb(region: lifting.Region, flattening: Node) -> str:
 
 
 def _reshape_instead(region: lifting.Region, flattening: Node) -> None:
-    """The node becomes a Reshape to [N, C, 1, 1]."""
+    """Replace the node by a Reshape to [N, C, 1, 1]."""
     rewriter, graph = region.rewriter, region.rewriter.graph
     source, name, anchor = flattening.inputs[0], flattening.outputs[0], flattening.prev
     graph.remove(flattening)
@@ -192,7 +192,7 @@ def _reshape_instead(region: lifting.Region, flattening: Node) -> None:
 
 
 def convert(rewriter: Rewriter, node: Node, inputs: list[str], kernel: Kernel = (1, 1)) -> None:
-    """The node on four-dimensional inputs, in place; `kernel` is (H, W) of the first."""
+    """Make the node work on four-dimensional inputs, in place; `kernel` is (H, W) of the first."""
     graph = rewriter.graph
     if node.is_op(*DENSE):
         (alpha, beta), turned = coefficients(node), transposed(node, 1)

@@ -42,7 +42,7 @@ def rewrite(rewriter: Rewriter, node: Node) -> None:
 
 def copies(channels: int, block: tuple[int, int], blocks_first: bool, dtype: Any) -> np.ndarray:
     """Weights (channels * H * W, channels, H, W) that copy blocks of H x W to the channels: a single 1 per output
-    channel. blocks_first: channels are counted within a position of the block, not positions within a channel."""
+    channel. blocks_first: the position in the block varies slower than the channel."""
     rows: np.ndarray = np.eye(channels * block[0] * block[1], dtype=dtype)
     if blocks_first:
         return np.ascontiguousarray(rows.reshape(-1, *block, channels).transpose(0, 3, 1, 2))

@@ -22,7 +22,7 @@ from qdq_translator.scales.inference.self_gated import ERF_CUBIC, ERF_LINEAR
 RULE = "D22"
 OPERATORS = ("Erf", "Gelu")
 ERROR = 0.00036
-"""The largest difference from the function that was there, of values up to 1."""
+"""The largest difference from the original function, for values up to 1."""
 
 
 def rewrite(rewriter: Rewriter, node: Node) -> None:

@@ -43,7 +43,7 @@ def _borders(rewriter: Rewriter, name: str) -> lifting.Borders:
 
 
 def _form(rewriter: Rewriter, tensor: str) -> Optional[Tuple[int, int, int, int]]:
-    """R, C, H, W of a five-dimensional float activation."""
+    """R, C, H, W of a five-dimensional float activation, else None."""
     shape = rewriter.activation(tensor)
     if len(shape) != 5:
         return None
@@ -73,7 +73,7 @@ def _fits(rewriter: Rewriter, node: Node) -> bool:
 
 
 def _convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> list[Node]:
-    """The node on four-dimensional inputs, in place; layers in front of it."""
+    """Make the node work on four-dimensional inputs, in place; returns layers in front of it."""
     made: list[Node] = []
     r, c, _, _ = _form(rewriter, node.inputs[0]) or (1, 1, 1, 1)
     if node.is_op(*_SUMS):

@@ -146,7 +146,7 @@ def _power(bound: float) -> float:
 
 
 def _rectify(row: Row, what: str, channels: int, sign: float, bound: float, shift: float = 0.0) -> list[float]:
-    """The part of `sign * x + shift` above 0, up to `bound`; returns each layer's factor on the values."""
+    """Add layers for `Clip(sign * x + shift, 0, bound)`; returns the factor of each layer's values."""
     factor = _power(bound)
     known = len(row.nodes)
     if sign * factor != 1 or shift:
@@ -172,7 +172,7 @@ def _mish(rewriter: Rewriter, node: Node, channels: int) -> None:
 
 
 def _softplus(rewriter: Rewriter, node: Node) -> None:
-    """Case 4 as exporters write it; Softplus alone stays."""
+    """Case 4 as exporters write it; a Softplus alone is left."""
     graph, softened = rewriter.graph, node.outputs[0]
     tanh, channels = graph.only_consumer(softened), rewriter.channels(softened)
     if tanh is None or not tanh.is_op("Tanh") or channels is None or not rewriter.allows(tanh):
@@ -243,7 +243,7 @@ def _elu(rewriter: Rewriter, node: Node, channels: int) -> None:
 
 
 def _half(row: Row, layer: Node) -> None:
-    """Scale 1/126, of which 0.5 is a multiple; immediately if all tensors get scales from data."""
+    """Give it the scale 1/126, of which 0.5 is a multiple; at once if all tensors get scales from data."""
     rewriter, target, note = row.rewriter, row.node.outputs[0], "0.5 is 63 steps"
     if rewriter.settings.calibration is not None and target not in rewriter.graph.outputs:
         rewriter.scales.infer(layer.outputs[0], 1 / 126, Origin(RULE, layer.name, "", note))
@@ -251,7 +251,7 @@ def _half(row: Row, layer: Node) -> None:
 
 
 def _gelu(rewriter: Rewriter, node: Node, channels: int) -> None:
-    if not operators.is_exact_gelu(node):  # else rule D22, if it is asked for
+    if not operators.is_exact_gelu(node):  # else rule D22, if requested
         gelu(RULE, rewriter, node, channels)
 
 

@@ -53,7 +53,7 @@ def _trim(rewriter: Rewriter, node: Node, window: operators.Window, pads: list[i
     kept, begins, ends = [], [], []  # type: list[slice], list[int], list[int]
     for size, count, k, s, d, pad in zip(before[2:], after[2:], window.kernel, window.strides, window.dilations, pads):
         used = [i for i in range(k) if any(0 <= o * s + i * d - pad < size for o in range(count))] or [0]
-        # a begin is never negative: zeros in front that no more padding makes up for stay in the kernel
+        # a begin is never negative: zeros in front that exceed the padding stay in the kernel
         first, last = min(used[0], pad // d), used[-1]
         kept.append(slice(first, last + 1))
         begins.append(pad - first * d)
@@ -106,12 +106,12 @@ def _step(window: operators.Window, pads: list[int], axis: int, parts: int) -> i
     apart = taps * window.dilations[axis]
     steps = [e for e in range(min(apart, LARGEST_KERNEL), 0, -1) if apart % e == 0]
     own = (e for e in steps if max(rest) < (parts - 1) * (apart // e) + 1 <= LARGEST_KERNEL)
-    # rule D13 takes padding that no step makes smaller than the kernel
+    # rule D13 handles padding that is not below the kernel for any step
     return next(own, apart if apart <= LARGEST_KERNEL else 0) if max(rest) <= LARGEST_PADDING else 0
 
 
 def _divide(rewriter: Rewriter, node: Node, axis: int, parts: int, step: int) -> Node:
-    """Cases 2 and 3 along one axis; the Conv of the parts."""
+    """Cases 2 and 3 along one axis; returns the Conv of the parts."""
     weight, window, pads = rewriter.kernel(node)
     channels, group = weight.dims[0], operators.groups(node)
     taps, zeros, inside, rest = _rest(window, pads, axis, parts)
@@ -124,7 +124,7 @@ def _divide(rewriter: Rewriter, node: Node, axis: int, parts: int, step: int) ->
         return made.reshape(-1, *made.shape[2:])
 
     def add(what: str, weight: str, bias: list[str], groups: int, *sizes: tuple[int, int]) -> None:
-        """sizes: along the axis and the other one, of the kernel, the strides, the dilations and the padding."""
+        """sizes: kernel, strides, dilations and padding, each (along `axis`, along the second axis)."""
         kernel, strides, dilations, begin, end = ([*size] if axis == 0 else [*size[::-1]] for size in sizes)
         window = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": [*begin, *end]}
         row.add("Conv", what, weight, *bias, group=groups, **window)

@@ -28,7 +28,7 @@ RULE = "D24"
 OPERATORS, CURED = ("Conv",), ("C2", "C6", "G2")
 _STRIDE = LARGEST_BLOCK["Conv"]
 _LONGEST = 8192
-"""Of an axis (limit G2)."""
+"""Largest size of an axis (limit G2)."""
 
 
 def rewrite(rewriter: Rewriter, node: Node) -> None:
@@ -45,11 +45,11 @@ def rewrite(rewriter: Rewriter, node: Node) -> None:
 
 
 def _sizes(node: Node, window: operators.Window, pads: list[int], image: Image, series: bool) -> list[int]:
-    """Of the blocks: of case 2 for a series, else of case 1."""
+    """Sizes of the blocks: those of case 2 for a series, else of case 1."""
     stay_if(any(min(sizes) > 1 for sizes in zip(window.dilations, window.kernel)), "it is dilated")
     blocks = []
     for size, k, s, pad in zip(image[2:], window.kernel, window.strides, pads):
-        # the Reshape of a series cannot add zeros, and its blocks become kernels of that width
+        # the Reshape of a series cannot add zeros, and its blocks become the kernel's width
         divisors = range(1, min(LARGEST_KERNEL if series else _STRIDE, s) + 1)
         fits = [b for b in divisors if s % b == 0 and s // b <= _STRIDE and size / b <= _LONGEST]
         fits = [b for b in fits if -(-(k + -pad % b) // b) <= LARGEST_KERNEL and not (series and size % b)]

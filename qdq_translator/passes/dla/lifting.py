@@ -22,7 +22,8 @@ def regions(
     fits: Callable[[Rewriter, Node], bool],
     asks: Callable[[Rewriter, Node], bool] = lambda _, node: node.is_op(*DENSE),
 ) -> list[list[Node]]:
-    """Nodes that fit, as tensors connect them, in graph order; only regions with a node that asks for it."""
+    """Groups of fitting nodes that tensors connect, in graph order; only groups with a node for which `asks` is
+    true."""
     nodes = [n for n in rewriter.graph.nodes if n.inputs and n.outputs and fits(rewriter, n) and rewriter.allows(n)]
     unions: Unions[int] = Unions()
     owner: dict[str, int] = {}
@@ -38,14 +39,14 @@ def activations(rewriter: Rewriter, names: Iterable[str]) -> list[str]:
 
 
 def entering(rewriter: Rewriter, region: Sequence[Node]) -> list[str]:
-    """Activations that the region reads and does not make, each once."""
+    """Activations that the region reads but does not make, each once."""
     made = {name for node in region for name in node.outputs}
     reads = dict.fromkeys(name for node in region for name in activations(rewriter, node.inputs))
     return [name for name in reads if name not in made]
 
 
 def one_output(rewriter: Rewriter, node: Node) -> bool:
-    """Nothing reads its further outputs."""
+    """True if only its first output is read."""
     graph = rewriter.graph
     return not any(name and (graph.consumer_count(name) or name in graph.outputs) for name in node.outputs[1:])
 
@@ -58,8 +59,8 @@ def value_by_value(
     unary: Sequence[str] = UNARY,
     nary: Sequence[str] = ELEMENTWISE,
 ) -> bool:
-    """True for `unary` of a tensor that is the same, with numbers as its parameters, and for `nary` of such tensors and
-    of constants whose sizes fit. same: of an activation; constant: of sizes."""
+    """True for `unary` of a tensor for which `same` is true, with numbers as parameters, and for `nary` of such tensors
+    and of constants for whose sizes `constant` is true."""
     known = rewriter.graph.initializers
     if node.is_op(*unary):
         return same(node.inputs[0]) and all(n in known and math.prod(known[n].dims) == 1 for n in node.inputs[1:] if n)
@@ -71,7 +72,7 @@ def value_by_value(
 def lift_constants(
     rewriter: Rewriter, inputs: list[str], suffix: str, change: Callable[[np.ndarray], np.ndarray]
 ) -> None:
-    """In place: constants of several values in the shape that `change` gives them, under the name with the suffix."""
+    """In place: replace constants of several values by the result of `change`, under the name with the suffix."""
     graph = rewriter.graph
     for index, name in enumerate(inputs):
         if name in graph.initializers and math.prod(graph.initializers[name].dims) > 1:
@@ -81,9 +82,9 @@ def lift_constants(
 
 
 class Region:
-    """Nodes that begin to work on tensors of another shape, and the log of one change of theirs.
+    """Nodes that are changed to work on tensors of another shape, and the log of one change.
 
-    entries: activations that they read and do not make. names: tensor -> its name in the other shape, which ends in
+    entries: activations that they read but do not make. names: tensor -> its name in the other shape, which ends in
     `suffix`. before, after, new, gone: as in `Editor.note`, since `begin`.
     """
 
@@ -110,7 +111,7 @@ class Region:
             self.after.append(layer)
 
     def reshape(self, source: str, target: str, sizes: Sequence[int]) -> list[Node]:
-        """One layer for `enter` or `exit`."""
+        """A Reshape for `enter` or `exit`."""
         return [self.rewriter.reshape(source, target, sizes, self.rewriter.node(f"{target}_reshape"))]
 
     def outside(self, tensor: str) -> list[Node]:
@@ -118,7 +119,7 @@ class Region:
         return [reader for reader in self.rewriter.graph.consumers(tensor) if id(reader) not in self.inside]
 
     def enter(self, name: str, into: Callable[[str, str], list[Node]]) -> None:
-        """Put layers behind a tensor that the region reads, once. into: from its name and that in the other shape."""
+        """Put layers behind a tensor that the region reads, once. into: (old name, new name) -> layers."""
         if name in self.entries and name not in self.names:
             self.names[name] = self.rewriter.tensor(f"{name}{self.suffix}")
             layers = into(name, self.names[name])
@@ -126,9 +127,8 @@ class Region:
             self.new += [layer.outputs[0] for layer in layers]
 
     def exit(self, node: Node, output: str, back: Callable[[str, str], list[Node]], note: str) -> bool:
-        """If others than the region need `output`, `node` makes another tensor with its scale, and the layers of `back`
-        behind the node make `output` of it. back: from the name of that tensor and of the output. False if only the
-        region reads it."""
+        """If `output` is needed outside the region, `node` makes another tensor with its scale, and the layers of
+        `back` convert it to `output`. back: (its name, `output`) -> layers. False if only the region reads it."""
         rewriter, graph, readers = self.rewriter, self.rewriter.graph, self.outside(output)
         graph.value_info.pop(output, None)
         if output not in graph.outputs and not readers:
@@ -152,7 +152,7 @@ RESHAPED = "the same values as its Reshape's output"
 Borders = Tuple[Sequence[int], Sequence[int]]
 """Targets of the Reshapes of a tensor into a region and out of it."""
 KEPT: Borders = ((), ())
-"""Of a tensor that keeps its shape."""
+"""Borders of a tensor that keeps its shape."""
 
 
 def lift(
@@ -163,7 +163,7 @@ def lift(
     convert: Callable[[Rewriter, Node, list[str]], Sequence[Node]],
 ) -> None:
     """Make a region work on tensors of another shape, with a Reshape (`NAME_4d`) at each border. convert: changes a
-    node in place, given the inputs that it reads from now on; returns layers that it puts in front."""
+    node in place, given its new inputs; returns layers to put in front."""
     region = Region(rewriter, rule, nodes, "_4d")
 
     def into(name: str, lifted: str) -> list[Node]:

@@ -71,7 +71,7 @@ def _replace(rewriter: Rewriter, node: Node, source: str, image: Image, matrices
 
 
 def _give_scales(rewriter: Rewriter, made: Sequence[Node], target: str, matrices: Matrices) -> None:
-    """To the tensors that the layers make, the last of which is the target."""
+    """Give scales to the tensors that the layers make, the last of which is the target."""
     sums = [np.abs(matrix).sum(1).max(initial=0) for matrix, _ in matrices.values()]
     larger = max(sums) > 1.001 or any(bias is not None for _, bias in matrices.values())
     copies = not larger and all(np.isin(matrix, (0, 1)).all() for matrix, _ in matrices.values())
@@ -98,7 +98,7 @@ def _concat(rewriter: Rewriter, node: Node) -> None:
 
 
 def _parts(rewriter: Rewriter, node: Node) -> tuple[str, Image, Matrices]:
-    """Of parts of one tensor: the tensor, its shape and what the Concat makes of it. Raises Stays."""
+    """Case 4 for parts of one tensor: the tensor, its shape and the matrices of the Concat. Raises Stays."""
     graph = rewriter.graph
     makers = [graph.producer.get(name) for name in node.inputs]
     cuts = [[maker] if maker is not None and maker.is_op("Slice", "Gather") else [] for maker in makers]
@@ -153,7 +153,7 @@ def _pad(rewriter: Rewriter, node: Node) -> Matrices:
 
 
 def _repeat(rewriter: Rewriter, node: Node) -> Matrices:
-    """Of Expand and Tile: all values one after the other."""
+    """Matrices of Expand and Tile: all values, repeated as a whole."""
     before, after = rewriter.sized(node.inputs[0]), rewriter.sized(node.outputs[0])
     times = rewriter.graph.array(node.inputs[1]) if node.is_op("Tile") else None
     stay_if(before[0] != after[0] and (times is None or times[0] != 1), "it repeats the batch")

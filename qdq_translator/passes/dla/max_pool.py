@@ -45,7 +45,7 @@ class _Pool(NamedTuple):
     ends: Two
 
     def beyond(self, other: _Pool) -> Optional[_Pool]:
-        """The rest of this window after `other`, both with stride 1; None if `other` is not a part of it."""
+        """The remaining window after `other`, both with stride 1; None if `other` is not a part of it."""
         kernel = (self.kernel[0] - other.kernel[0] + 1, self.kernel[1] - other.kernel[1] + 1)
         begins = (self.begins[0] - other.begins[0], self.begins[1] - other.begins[1])
         ends = (self.ends[0] - other.ends[0], self.ends[1] - other.ends[1])
@@ -81,7 +81,7 @@ def _rewrite(rewriter: Rewriter, node: Node, made: list[tuple[_Pool, str]]) -> N
     made.append((rest, node.outputs[0]))
     if not rewriter.rejected_by(node) & {"P2", "P3", "O5"}:
         return
-    # the largest of the smaller ones leaves the fewest steps; a scale of its own would round what passes through it
+    # the largest smaller one leaves the fewest steps; if its output had another scale, values would be rounded there
     for smaller, tensor in sorted(made[:-1], key=lambda row: row[0].kernel, reverse=True):
         left = rest.beyond(smaller)
         if left is not None and rewriter.scales.value(tensor) in (None, rewriter.scales.value(source)):
@@ -99,7 +99,7 @@ def _add_pools(row: Row, pool: _Pool) -> None:
 
 
 def _whole(window: Two) -> _Pool:
-    """Pool over all places; strides only if useful: the DLA has none above 16."""
+    """Pool over all positions; strides only if useful: the DLA has none above 16."""
     return _Pool(window, window if None not in map(factors, window) else (1, 1), (0, 0), (0, 0))
 
 
@@ -128,7 +128,7 @@ def _reduction(rewriter: Rewriter, node: Node) -> None:
 
 
 def _steps(pool: _Pool) -> list[_Pool]:
-    """The pools in a row that do the same: cases 2 and 1."""
+    """The equivalent pools in series: cases 2 and 1."""
     apart = pool.strides == pool.kernel and not any(pool.begins + pool.ends)
     rows, columns = (factors(size) if apart else None for size in pool.kernel)
     if rows is not None and columns is not None:
@@ -144,7 +144,7 @@ def _axis(kernel: int, begin: int, end: int, count: int) -> list[tuple[int, int,
     """(window, begin, end) of each of `count` steps along one axis."""
     steps = []
     for number in range(count):
-        grown = (kernel - 1 + number) // count  # the shares of kernel - 1, which add up to it
+        grown = (kernel - 1 + number) // count  # the shares of kernel - 1, which sum to it
         one, two = min(begin, grown), min(end, grown)
         begin, end = begin - one, end - two
         steps.append((grown + 1, one, two))

@@ -41,13 +41,13 @@ NO_EPSILON = "it has no epsilon, and the power of 0 is infinite; write it as Red
 _OTHER_AXES = "it does not work over channels, over H and W or over groups of channels, of four known dimensions"
 _OTHER_ROOT = "it is not the root in a normalization"
 _LARGEST, _TINIEST = 255.0, 2.0**-24
-"""A number whose square FP16 holds, and its smallest one."""
+"""A number whose square is below the largest one of FP16, and the smallest one of FP16."""
 
 
 class Norm(NamedTuple):
-    """axes: of four. last: the node that makes the result; gone: the others, which are removed with it. centred: by the
-    mean. groups: of channels, 0 for what the axes say. factors: none, or scale and bias, which broadcast to [N, C, H,
-    W]."""
+    """axes: of [N, C, H, W]. last: the node that makes the result; gone: the others, which are removed with it.
+    centred: whether the mean is subtracted. groups: of channels, 0 if the axes decide. factors: (), or scale and bias,
+    which broadcast to [N, C, H, W]."""
 
     source: str
     axes: set[int]
@@ -69,7 +69,7 @@ def apply(rewriter: Rewriter) -> None:
         try:
             norm = _found_at(rewriter, node)
         except Stays:
-            continue  # rule D19 says why it stays
+            continue  # rule D19 reports the reason
         rewriter.attempt(_build, node, norm)
 
 
@@ -105,9 +105,9 @@ def _of_operator(rewriter: Rewriter, node: Node) -> Norm:
 
 
 def _factors(rewriter: Rewriter, node: Node, sizes: Sequence[int]) -> tuple[np.ndarray, ...]:
-    """Scale and bias in these sizes, one value a channel if H and W are 1. Raises Stays."""
+    """Scale and bias in these sizes, one value per channel if H and W are 1. Raises Stays."""
     given = [known(rewriter.graph.array(name), "its scale or bias is computed") for name in node.inputs[1:] if name]
-    if math.prod(sizes) == sizes[1]:  # of a GroupNormalization perhaps one a group
+    if math.prod(sizes) == sizes[1]:  # a GroupNormalization may have one per group
         given = [np.repeat(v, sizes[1] // max(1, v.size)).reshape(1, -1, 1, 1) for v in given]
     try:
         return tuple(np.broadcast_to(values, sizes) for values in given)
@@ -116,7 +116,7 @@ def _factors(rewriter: Rewriter, node: Node, sizes: Sequence[int]) -> tuple[np.n
 
 
 def _with_views(rewriter: Rewriter, node: Node) -> list[Node]:
-    """The node, and the Reshapes in front of it and behind it up to four dimensions, in order."""
+    """The node, and the Reshapes around it up to four dimensions, in order."""
     graph, found = rewriter.graph, [node]
     while rewriter.rank(found[0].inputs[0]) != 4:
         maker = graph.producer.get(found[0].inputs[0])
@@ -135,8 +135,7 @@ def _with_views(rewriter: Rewriter, node: Node) -> list[Node]:
 
 
 def _found_at(rewriter: Rewriter, root: Node) -> Norm:
-    """The normalization of which the node is the root, Sqrt or Pow. Raises Stays if there is none, or other layers read
-    its parts."""
+    """The normalization whose root (Sqrt or Pow) is the node. Raises Stays if there is none or its parts are read."""
     graph, gone = rewriter.graph, [root]
     power = graph.scalar(root.input(1)) if root.is_op("Pow") else 0.5
     last = known(graph.only_consumer(root.outputs[0]), _OTHER_ROOT)
@@ -158,7 +157,7 @@ def _found_at(rewriter: Rewriter, root: Node) -> Norm:
 
 
 def _squares(rewriter: Rewriter, name: str, d: str) -> tuple[set[int], float, list[Node]]:
-    """Axes, epsilon and nodes, if the tensor is the mean of the squares of d, plus epsilon. Raises Stays."""
+    """Axes, epsilon and nodes of a tensor that is the mean of the squares of d, plus epsilon. Raises Stays."""
     graph, epsilon = rewriter.graph, 0.0
     mean = known(graph.producer.get(name), _OTHER_ROOT)
     nodes = [mean]
@@ -185,7 +184,7 @@ def _centre(rewriter: Rewriter, name: str, axes: set[int]) -> list[Node]:
 
 
 def _with_factors(rewriter: Rewriter, norm: Norm) -> Norm:
-    """And the Mul and Add of a constant for each channel behind it."""
+    """Include the Mul and Add of a constant for each channel behind it."""
     graph, shape = rewriter.graph, rewriter.types.shape(norm.source) or ()
     wanted = [shape[axis] if axis == (3 if norm.axes == {3} else 1) else 1 for axis in range(4)]
     for index, op in enumerate(("Mul", "Add")):
@@ -231,18 +230,18 @@ def _factor(rewriter: Rewriter, norm: Norm) -> Optional[float]:
     while scale is None and maker is not None and maker.is_op("Transpose", *operators.VIEWS):
         scale, maker = rewriter.scales.value(maker.inputs[0]), rewriter.graph.producer.get(maker.inputs[0])
     least = max(-4, math.ceil(math.log2(_TINIEST / norm.epsilon) / 2)) if norm.epsilon else -4
-    # if the range is not known, the least one, which must not make x larger
+    # if the range is not known, the least factor, which must not make x larger
     most = 0 if scale is None else math.floor(math.log2(_LARGEST / (254 if norm.centred else 127) / scale))
     if least > most:
         return None
     if scale is None:
         return 2.0**least
-    # 1 where it fits and no square is lost below it; else as large as the squares allow, up to 2 ** 7
+    # 1 if it fits and no square underflows; else as large as the squares allow, up to 2 ** 7
     return 2.0 ** (0 if least <= 0 <= most <= 11 else min(most, max(least, 7)))
 
 
 def _over_channels(axes: set[int], image: Image) -> bool:
-    """At each position; False if over all positions. Raises Stays if neither holds."""
+    """True over channels at each position, False over all positions. Raises Stays for other axes."""
     spatial = {axis for axis in (2, 3) if image[axis] != 1}
     each = 1 in axes and not axes & spatial
     stay_if(min(axes, default=0) < 1 or not (each or spatial <= axes), _OTHER_AXES)
@@ -250,7 +249,7 @@ def _over_channels(axes: set[int], image: Image) -> bool:
 
 
 def _scale(row: Row, norm: Norm, channels: int, each: bool) -> None:
-    """Scale and bias of the normalization; the copies of `_normal` are scaled already."""
+    """Scale and bias of the normalization; in `_normal` the Conv that copies has applied the scale."""
     factors = (np.ones(1) if each else norm.scale, *norm.factors[1:], np.zeros(1))[:2]
     if norm.scale.shape[2:] not in ((), (1, 1)):
         for op, what, values in zip(("Mul", "Add"), ("scaled", "moved"), norm.factors):
@@ -260,7 +259,7 @@ def _scale(row: Row, norm: Norm, channels: int, each: bool) -> None:
 
 
 def _normal(row: Row, norm: Norm, groups: int, factor: float, channels: int, each: bool) -> None:
-    """each: over channels at each position, by Convs to one channel and from it to all; else means over H and W."""
+    """each: over channels at each position, by Convs to one channel and from it to all; else by means over H and W."""
     share = channels // groups
 
     def conv(what: str, weight: np.ndarray) -> str:

@@ -53,7 +53,7 @@ def _asks(rewriter: Rewriter, node: Node) -> bool:
 
 
 def _is_series(rewriter: Rewriter, *tensors: str) -> bool:
-    """[N, C, L] float activations."""
+    """True for [N, C, L] float activations."""
     return all(len(rewriter.activation(name)) == 3 for name in tensors)
 
 
@@ -70,7 +70,7 @@ def _fits(rewriter: Rewriter, node: Node) -> bool:
     if node.is_op(*_PARAMETERS):
         return _PARAMETERS[node.op_type](rewriter, node) is not None
     if node.is_op("Split", "Concat", "Softmax"):
-        # below opset 13 Softmax is over all axes from its own on
+        # below opset 13 Softmax is over all axes from `axis` on
         return made and _axis(rewriter, node) != 0 and not (node.is_op("Softmax") and rewriter.graph.opset() < 13)
     return made and lifting.one_output(rewriter, node) and node.is_op(*_SAME)
 
@@ -116,14 +116,14 @@ _PARAMETERS: dict[str, Callable[[Rewriter, Node], Optional[_Parameter]]] = {
     "Resize": _resize,
     **dict.fromkeys(_REDUCTIONS, _reduce),
 }
-"""Operator -> its parameter, None where it does not fit."""
+"""Operator -> its parameter, None if it does not fit."""
 
 
 # ---------------- lifting
 
 
 def _convert(rewriter: Rewriter, node: Node, inputs: list[str]) -> Sequence[Node]:
-    """The node on four-dimensional inputs, in place."""
+    """Make the node work on four-dimensional inputs, in place."""
     found = _PARAMETERS[node.op_type](rewriter, node) if node.is_op(*_PARAMETERS) else None
     if found is not None:
         key, index, values = found

@@ -42,7 +42,7 @@ def rewrite(rewriter: Rewriter, node: Node) -> None:
 
 
 def _with_number(rewriter: Rewriter, node: Node, op: str, what: str, number: float) -> Node:
-    """The operator of the node's input and a number of its rank."""
+    """The operator applied to the node's input and a number, as a constant of the same rank."""
     source = node.inputs[0]
     values = np.full((1,) * (rewriter.rank(source) or 0), number, rewriter.dtype(source))
     operands = [source, rewriter.constant(f"{node.name}.{what}", values)]
@@ -106,11 +106,11 @@ def _where(rewriter: Rewriter, node: Node) -> None:
 # ---------------- masks that comparisons compute
 
 _OPPOSITE = {"Greater": "", "Less": "", "Equal": "", "GreaterOrEqual": "Less", "LessOrEqual": "Greater"}
-"""Comparison -> the one that the DLA has for its opposite; '' for those that it has."""
+"""Comparison -> the DLA's comparison for its negation; '' if the DLA has the comparison itself."""
 
 
 class _Part(NamedTuple):
-    """What is added where x compares like that with y, or (not `taken`) where it does not: a tensor or a number."""
+    """A term (tensor or number) that is added where `x op y` holds, or, if not `taken`, where it does not."""
 
     op: str
     y: str
@@ -186,10 +186,10 @@ def _masked(rewriter: Rewriter, node: Node, x: str, parts: Sequence[_Part]) -> N
 
 
 def _compares(rewriter: Rewriter, node: Node, x: str, parts: Sequence[_Part]) -> int:
-    """The channels of x. Raises Stays if the DLA does not compare it like that."""
+    """The channels of x. Raises Stays if the DLA has no such comparison."""
     shape, why = rewriter.types.shape, "the DLA compares tensors of one shape in INT8 only, from TensorRT 8.6.12 on"
     for part in parts:
-        # limit E4 asks for a Cast behind the comparison, which it gets
+        # limit E4 requires a Cast behind the comparison, which is added
         asked = rewriter.rejected_by(Node(part.op, [x, part.y], node.outputs)) - {"E4"}
         stay_if(asked or not (rewriter.graph.is_constant(part.y) or shape(part.y) == shape(x)), why)
     added = any(part.tensor or part.number for part in parts)
@@ -198,7 +198,7 @@ def _compares(rewriter: Rewriter, node: Node, x: str, parts: Sequence[_Part]) ->
 
 
 def _mask(row: Row, x: str, part: _Part, number: int) -> str:
-    """1 where x compares like that, else 0."""
+    """1 where the comparison holds, else 0."""
     values, rewriter = row.rewriter.graph.array(part.y), row.rewriter
     y = part.y if values is None else rewriter.constant(f"{part.y}_full", _ranked(values, 4))
     row.at(x).add(part.op, f"compared{number}", y)
@@ -206,7 +206,7 @@ def _mask(row: Row, x: str, part: _Part, number: int) -> str:
 
 
 def _ranked(values: np.ndarray, rank: int) -> np.ndarray:
-    """With axes of size 1 in front."""
+    """The values with axes of size 1 in front, up to the rank."""
     return values.reshape((1,) * (rank - values.ndim) + values.shape)
 
 

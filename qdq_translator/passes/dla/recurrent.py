@@ -55,7 +55,7 @@ def rewrite(rewriter: Rewriter, node: Node) -> None:
 
 
 class _Unrolled:
-    """The layers of one node. weights: of inputs and states, for each gate; biases: likewise, in one list."""
+    """The layers of one node. weights: of inputs and states, for each gate; biases: likewise."""
 
     def __init__(self, rewriter: Rewriter, node: Node, ways: list[int], weights: list[np.ndarray]) -> None:
         self.rewriter, self.node, self.ways, self.zero = rewriter, node, ways, ""
@@ -108,7 +108,7 @@ class _Unrolled:
         return self.nodes
 
     def initial(self, index: int, x: str) -> list[str]:
-        """The state of each direction in front of the first step."""
+        """The state of each direction before the first step."""
         name, count, what = self.node.input(index), len(self.ways), f"initial{index - 5}"
         if index == 6 and self.node.op_type != "LSTM":
             return [""] * count
@@ -120,7 +120,7 @@ class _Unrolled:
         return self.parts(self.reshape(what, turned, 0, count * self.size, 1, 1), count, 1, self.size)
 
     def step(self, at: str, way: int, x: str, h: str, c: str) -> tuple[str, str]:
-        """The state and, of an LSTM, the cell state behind the step."""
+        """The state and, for an LSTM, the cell state after the step."""
         both = self.add("Concat", at, x, h, axis=1)
         if self.node.op_type == "RNN":
             return self.gate(at, way, 0, both, "Tanh"), c

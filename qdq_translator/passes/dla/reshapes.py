@@ -64,7 +64,7 @@ def _between(rewriter: Rewriter, node: Node) -> None:
     stay_if(not rewriter.is_closed([wide], {id(node)}), "another layer reads the tensor in front of it")
     shape, narrow = (known(rewriter.types.static_shape(name), NO_SIZE) for name in (wide, source))
     if narrow != rewriter.types.static_shape(target) or len(narrow) > 4:
-        return  # the second one leads elsewhere
+        return  # the second one makes another shape
     scaled = rewriter.scales_differ(source, wide) or rewriter.scales_differ(made, target)
     stay_if(scaled, "the scales in front of one of its Reshapes and behind it differ")
     rewriter.afford(node.name, *shape)
@@ -83,7 +83,7 @@ def _between(rewriter: Rewriter, node: Node) -> None:
 
 
 def _narrowed(values: np.ndarray) -> np.ndarray:
-    """With a size of 1 along axes where all values are the same."""
+    """The values with a size of 1 along axes in which they do not differ."""
     for axis in range(values.ndim):
         one = values.take([0], axis)
         values = one if np.all(values == one) else values

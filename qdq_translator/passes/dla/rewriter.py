@@ -1,4 +1,4 @@
-"""What every rewrite for the DLA works with: the graph, the rule table, and the book that is kept of all changes."""
+"""Common base of the rewrites for the DLA: the graph, the rule table, and the record of all changes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from qdq_translator.targets.dla.verdicts import gpu_findings
 from qdq_translator.targets.settings import EVERYWHERE, Settings
 
 MOST_CHANNELS = 8192
-"""Of a Conv (limits C8 and T8)."""
+"""Channels of a Conv (limits C8 and T8)."""
 LARGEST_KERNEL = 32
-"""Of a Conv and of a ConvTranspose (limits C2 and T2)."""
+"""Kernel of a Conv or ConvTranspose (limits C2 and T2)."""
 LARGEST_PADDING = 31
-"""Of a Conv (limit C3)."""
+"""Padding of a Conv (limit C3)."""
 LARGEST_BLOCK = {"Conv": 8, "ConvTranspose": 22}
-"""Of square kernels that are their own strides (limits C6 and T3)."""
+"""Kernel whose size is also its stride (limits C6 and T3)."""
 _DIV_SINCE = (8, 6, 12)
 NO_KERNEL = "its weight is not constant, it is not two-dimensional, or its padding is not known"
 NO_ROOT = "the DLA has no root (limit O3; --assume pow)"
@@ -40,10 +40,10 @@ NO_IMAGE = "its input does not have four dimensions with a known number of chann
 
 
 class Rewriter(editor.Editor):
-    """One rewriting of one graph. Rules ask `rejected`, edit through `replace`, raise `Stays` if they do not apply."""
+    """One rewriting of one graph. Rules query `rejected`, edit with `replace`, raise `Stays` if they do not apply."""
 
     def __init__(self, network: Network, settings: Settings, generation: str) -> None:
-        """generation: of the DLA whose limits decide, 'orin' or 'xavier'."""
+        """generation: of the DLA whose limits apply, 'orin' or 'xavier'."""
         super().__init__(network, settings)
         self.budget = Budget(network.graph.initializers.values(), "Translate without --dla_rewrites.")
         self._limits = limits_by_op(generation)
@@ -60,14 +60,14 @@ class Rewriter(editor.Editor):
         return [node for node in super().nodes(*op_types) if self.allows(node)]
 
     def allows(self, node: Node) -> bool:
-        """False, with the reason noted, for a node to which the rule at hand may not be applied."""
+        """False, with the reason noted, for a node to which the current rule may not be applied."""
         if node.name not in self._refuted:
             return True
         self.network.leave(node, self._refuted[node.name], last=True)
         return False
 
     def rejected(self, node: Node) -> list[Finding]:
-        """Limits of the rule table that send the node to the GPU."""
+        """Limits of the rule table that assign the node to the GPU."""
         return gpu_findings(self._layer(node), self._limits)
 
     def rejected_by(self, node: Node) -> set[str]:
@@ -81,7 +81,7 @@ class Rewriter(editor.Editor):
             return None
 
     def activation(self, tensor: str) -> tuple[Dim, ...]:
-        """Shape of a float tensor that is no constant; () for anything else, or if unknown."""
+        """Shape of a float tensor that is not a constant; () for anything else, or if unknown."""
         floats = self.dtype(tensor) is not None and not self.graph.is_constant(tensor)
         return (self.types.shape(tensor) or ()) if floats else ()
 
@@ -107,11 +107,11 @@ class Rewriter(editor.Editor):
         return weight, window, pads
 
     def scales_differ(self, *tensors: str) -> bool:
-        """Two of the tensors have different scales of the model's own."""
+        """True if two of the tensors have different scales of the model."""
         return len({self.scales.value(name) for name in tensors} - {None}) > 1
 
     def is_closed(self, tensors: Sequence[str], inside: Container[int]) -> bool:
-        """No graph output is among the tensors, and no nodes but those with these ids read them."""
+        """True if none of the tensors is a graph output, and only nodes with these ids read them."""
         readers = [id(reader) for name in tensors for reader in self.graph.consumers(name)]
         return all(reader in inside for reader in readers) and not any(name in self.graph.outputs for name in tensors)
 
@@ -130,7 +130,7 @@ class Rewriter(editor.Editor):
         return has_power(self.settings.hardware.tensorrt, self.settings.hardware.assumed)
 
     def each(self, *op_types: str, rewrite: Callable[..., None], cured: Sequence[str] = ()) -> None:
-        """`attempt` for each float node of these operators that a limit (of `cured`, if not empty) sends to the GPU."""
+        """`attempt` for each float node of these operators that a limit (of `cured`, if given) assigns to the GPU."""
         for node in self.nodes(*op_types):
             other = self.types.elem_type(node.outputs[0]) and self.dtype(node.outputs[0]) is None
             if not other and any(not cured or limit in cured for limit in self.rejected_by(node)):
@@ -146,7 +146,7 @@ class Rewriter(editor.Editor):
         return True
 
     def insert(self, nodes: Iterable[Node], anchor: Optional[Node]) -> None:
-        """Place `nodes`, in their order, after the anchor, or first of all."""
+        """Insert `nodes`, in this order, after the anchor, or at the start without one."""
         for node in nodes:
             anchor = self.graph.insert_after(node, anchor)
 
@@ -172,7 +172,7 @@ class Rewriter(editor.Editor):
         return Node("BatchNormalization", [source, *inputs], [target], name, epsilon=0.0)
 
     def constants(self, name: str, dtype: Any, **values: Any) -> list[str]:
-        """An initializer `NAME.KEY` for each."""
+        """Add an initializer `NAME.KEY` for each value."""
         names = []
         for key, array in values.items():
             names.append(self.constant(f"{name}.{key}", np.array(array, dtype, order="C")))
@@ -184,32 +184,32 @@ class Rewriter(editor.Editor):
         return self.constant(name, values[:, :, np.newaxis, np.newaxis].astype(self.dtype(node.inputs[0])))
 
     def become(self, node: Node, op_type: str, **attributes: Any) -> None:
-        """Another operator with the same inputs and outputs."""
+        """Turn the node into another operator with the same inputs and outputs."""
         self.graph.set_operator(node, op_type)
         node.attributes = {}
         for key, value in attributes.items():
             node.set(key, value)
 
     def inherit(self, rule: str, tensor: str, source: str, node: Node, note: str) -> None:
-        """`tensor` gets the scale that the model gives to `source` itself."""
+        """`tensor` gets the scale that the model states for `source`."""
         value = self.scales.value(source)
         if value is not None and tensor not in self.graph.outputs:
             self.scales.infer(tensor, value, Origin(rule, node.name, "", note))
 
 
 class Row(editor.Row):
-    """With the layers that only the DLA needs."""
+    """A row with the layers that only the DLA needs."""
 
     def __init__(self, rewriter: Rewriter, node: Node) -> None:
         super().__init__(rewriter, node)
         self.rewriter = rewriter
 
     def scale(self, what: str, channels: int, factor: Any, shift: Any = 0.0) -> str:
-        """A Scale of the current tensor."""
+        """Append a Scale."""
         dtype, make = self.rewriter.dtype(self.node.outputs[0]), self.rewriter.scale_layer
         return self.append(what, lambda target, name: make(self.current, target, channels, factor, shift, name, dtype))
 
     def power(self, exponent: float) -> str:
-        """Of the current tensor, of four dimensions."""
+        """Append a power; the current tensor has four dimensions."""
         values = np.full((1, 1, 1, 1), exponent, self.rewriter.dtype(self.node.inputs[0]))
         return self.add("Pow", "power", self.rewriter.constant(f"{self.node.name}.exponent", values))

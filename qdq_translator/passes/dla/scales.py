@@ -61,7 +61,7 @@ def _scale(rewriter: Rewriter, node: Node, nothing: bool) -> None:
 
 
 def apart(rewriter: Rewriter, readers: Mapping[str, Sequence[Node]]) -> list[Node]:
-    """Case 5: the Scales of tensors of four dimensions. readers: of each tensor those that get what its Scale makes."""
+    """Case 5: add Scales to four-dimensional tensors and return them. readers: tensor -> nodes that read its Scale."""
     layers = []
     for source, nodes in readers.items():
         channels, name = rewriter.channels(source), rewriter.node(f"{nodes[0].name}_requantize")

@@ -18,16 +18,16 @@ RULE = "D1"
 
 
 def apply(rewriter: Rewriter) -> None:
-    """Sizes computed in float make others known, as in paddings of a TensorFlow network: until there are no more."""
+    """Repeat until nothing changes: sizes computed in float make others known (paddings of a TensorFlow network)."""
     while _fold(rewriter):
         rewriter.network.changed()
 
 
 def _fold(rewriter: Rewriter) -> bool:
-    """Whether sizes that were not known may be now."""
+    """Whether further sizes may be known now."""
     folded = fold_integers(rewriter.graph, rewriter.types)
     behind = fold_constants(rewriter.graph, rewriter.trained)
     for node in [*folded, *behind]:
-        # what only fed other shape arithmetic goes with the unused initializers
+        # results that only other shape arithmetic read are removed with the unused initializers
         rewriter.note(RULE, [node], [], {})
     return bool(behind)

@@ -39,7 +39,7 @@ from qdq_translator.targets.cost.model import Surface, Work
 RULE = "D4"
 WINDOW = 8
 _Step = Tuple[int, int]
-"""Window, which is the stride too, and padding on either side, along one axis."""
+"""Window, which is also the stride, and padding on each side, along one axis."""
 
 
 @functools.lru_cache(maxsize=None)
@@ -57,8 +57,8 @@ def factors(size: int, most: int = WINDOW) -> Optional[tuple[int, ...]]:
 
 
 def steps(size: int) -> tuple[_Step, ...]:
-    """Of a mean along all of an axis. The last window is as large as a Conv can have it: as many values as can be are
-    added up before they are rounded.
+    """Steps of a mean along a whole axis. The last window is as large as a Conv allows, so that as many values as
+    possible are summed before they are rounded.
 
     >>> steps(32), steps(112), steps(41)
     (((32, 0),), ((4, 0), (28, 0)), ((2, 1), (21, 0)))
@@ -142,12 +142,12 @@ def _in_a_row(rewriter: Rewriter, node: Node, axes: Sequence[Sequence[_Step]], c
 
 
 def _averages(row: Row, axes: Sequence[Sequence[_Step]], channels: int, values: int) -> None:
-    """The layers of a mean, or a sum; shorter axes join in the last ones."""
+    """The layers of a mean, or a sum; shorter axes are reduced in the last steps."""
     total, length, count = row.node.is_op("ReduceSum"), max(map(len, axes)), 1
     for number, pair in enumerate(zip(*([(1, 0)] * (length - len(one)) + list(one) for one in axes))):
         (kernel, pads), last = map(list, zip(*pair)), number == length - 1
         area = math.prod(kernel)
-        # a pooling divides by its own window alone, and its input and output have one range (case 2)
+        # a pooling divides by its window only, and its input and output have one range (case 2)
         exact = not any(pads) and not (last and (total or count * area != values or not _has_one_range(row)))
         if exact and max(kernel) <= WINDOW:
             row.add("AveragePool", f"mean{number}", kernel_shape=kernel, strides=kernel)
@@ -175,7 +175,7 @@ def _conv(row: Row, what: str, kernel: Sequence[int], weight: float, channels: i
 
 
 def _loses(rewriter: Rewriter, node: Node) -> bool:
-    """Case 6: True if one range costs a pooling more than the weights of a Conv."""
+    """Case 6: True if one range costs the pooling more than a Conv costs."""
     own = [rewriter.scales.value(name) for name in (node.inputs[0], node.outputs[0])]
     before, after = rewriter.image(node.inputs[0]), rewriter.image(node.outputs[0])
     window, model = operators.window(node), rewriter.settings.cost[0]

@@ -34,14 +34,14 @@ from qdq_translator.targets.cost.estimate import work_of
 from qdq_translator.targets.cost.model import Surface, Work
 
 RULE = "D3"
-_BINARY = tuple(op for op in operators.ELEMENTWISE if op != "Sum")  # which may read more than two
+_BINARY = tuple(op for op in operators.ELEMENTWISE if op != "Sum")  # a Sum may read more than two
 
 _NODE = 2**10
-"""Values that cost as much as making a node."""
+"""Number of values that cost as much as creating a node."""
 
 
 class _Part(NamedTuple):
-    """A Slice or Split, one of its outputs, the first channel of it, and the one behind the last."""
+    """A Slice or Split, one of its outputs, and the output's first channel and end."""
 
     cutter: Node
     output: str
@@ -64,7 +64,7 @@ def apply(rewriter: Rewriter) -> None:
 
 
 def _parts(rewriter: Rewriter, tensor: str) -> list[_Part]:
-    """All parts that readers cut out of the tensor. Raises Stays."""
+    """All parts that readers cut from the tensor. Raises Stays."""
     graph = rewriter.graph
     shape = rewriter.types.shape(tensor)
     if shape is None or len(shape) != 4 or not isinstance(shape[1], int):
@@ -95,7 +95,7 @@ def _cut_out(rewriter: Rewriter, node: Node, channels: int) -> list[_Part]:
 
 
 def _cone(rewriter: Rewriter, tensor: str, readers: Sequence[Node]) -> dict[str, Node]:
-    """The nodes that compute `tensor`, back to the Convs, by their outputs. Raises Stays if they cannot be divided."""
+    """Output -> node that `tensor` is computed by, back to the Convs. Raises Stays if they cannot be divided."""
     graph, region = rewriter.graph, {}  # type: ignore[var-annotated]
     pending = [tensor]
     while pending:
@@ -115,7 +115,7 @@ def _cone(rewriter: Rewriter, tensor: str, readers: Sequence[Node]) -> dict[str,
 
 
 def _activations(rewriter: Rewriter, node: Node, tensor: str) -> list[str]:
-    """What a layer reads that is divided as `tensor` is; of a Conv nothing. Raises Stays if it cannot be divided."""
+    """Inputs of a layer that are divided like `tensor`; none for a Conv. Raises Stays if it cannot be divided."""
     constants, shape = rewriter.graph.initializers, rewriter.types.shape
     if node.is_op("Conv"):
         stay_if(operators.groups(node) != 1, f"Conv '{node.name}' has groups")
@@ -182,7 +182,7 @@ def _divide(rewriter: Rewriter, tensor: str, parts: Sequence[_Part], region: Map
 
 
 def _in_order(region: Mapping[str, Node], behind: Node) -> list[Node]:
-    """The nodes in the order of the graph, in which `behind` follows them."""
+    """The nodes in graph order; `behind` follows them there."""
     nodes: list[Node] = []
     inside = {id(node) for node in region.values()}
     while len(nodes) < len(inside):

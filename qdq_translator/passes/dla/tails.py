@@ -51,7 +51,7 @@ def _views(rewriter: Rewriter, end: str) -> list[Node]:
 
 
 def _inner(view: Node, is_input: bool) -> str:
-    """The tensor of a view that is farther away from the end of the network."""
+    """The tensor of a view that is farther from the graph input or output."""
     return view.outputs[0] if is_input else view.inputs[0]
 
 
@@ -80,7 +80,7 @@ def _end_at(rewriter: Rewriter, _: Node, chain: Sequence[Node], end: str) -> Non
 
 
 def _change_shape(rewriter: Rewriter, end: str, before: Sequence[Dim], now: Sequence[Dim]) -> None:
-    """Of a graph input or output."""
+    """Shape of a graph input or output."""
     graph, network = rewriter.graph, rewriter.network
     if end in network.input_shapes:
         network.input_shapes[end] = [size for size in now if isinstance(size, int)]
