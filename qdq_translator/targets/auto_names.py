@@ -1,15 +1,15 @@
-"""Rule S10: scales of tensors that only TensorRT's own network has (fact 4.12). They have the names that the parser of
-the target's TensorRT gives them (`parser_network`).
+"""Rule S10: scales of tensors that only TensorRT's own network has (fact 4.12), under the names that the parser of the
+target's TensorRT gives them (`parser_network`).
 
 | tensor | scale |
 | --- | --- |
 | constant operand (weight of a Gemm, of Add, Mul, LayerNormalization, ..., also behind Identity) | max|c| / 127 |
-| operand broadcast to the rank of the other | that of the operand |
+| operand broadcast to the rank of the other operand | that of the operand |
 | Gemm before its bias | (amax of the output + max|bias|) / 127 |
 | Softmax before its Shuffle | that of its output, else 1 / 127 |
 
-If a name cannot be predicted with certainty none is written, and the layer is reported: an entry for the wrong tensor
-would be worse than none.
+If a name cannot be predicted with certainty, no entry is written and the layer is reported: an entry for the wrong
+tensor is worse than none.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from qdq_translator.targets.precision import INT8, LayerPlan
 
 @dataclasses.dataclass(frozen=True)
 class Automatic:
-    """scales: tensor of TensorRT's network -> scale, in network order. without: node -> its parts without a predictable
-    name."""
+    """scales: tensor of TensorRT's network -> scale, in network order. without: node -> description of its tensor
+    without a predictable name."""
 
     scales: dict[str, float] = dataclasses.field(default_factory=dict)
     without: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -63,7 +63,8 @@ def automatic_scales(graph: Graph, types: TensorTypes, scales: ScaleTable, versi
 
 
 def _single(scales: Mapping[str, Optional[float]]) -> dict[str, float]:
-    """Those that are known, in float32. The codes of a constant of zeros are 0 whatever its scale."""
+    """The known scales, rounded to float32. A constant of zeros gets 1 / 127: its quantized values are 0 with any
+    scale."""
     known = ((name, float(np.float32(scale or 1 / INT8_MAX))) for name, scale in scales.items() if scale is not None)
     return {name: scale for name, scale in known if is_usable(scale)}
 
@@ -85,7 +86,7 @@ def _scale(
 
 
 def _constant_scale(graph: Graph, types: TensorTypes, name: str) -> Optional[float]:
-    """max|c| / 127 of a float constant; None if it is empty, and for another tensor."""
+    """max|c| / 127 of a float constant; None if it is empty or the tensor is not a float constant."""
     values = graph.array(name)
     if not types.is_float(name) or values is None or values.size == 0:
         return None
@@ -95,7 +96,7 @@ def _constant_scale(graph: Graph, types: TensorTypes, name: str) -> Optional[flo
 def report_without(
     plan: list[LayerPlan], automatic: Automatic, version: Version, diagnostics: Diagnostics
 ) -> list[LayerPlan]:
-    """The plan, with a word in the reason of every INT8 layer that lacks the scale of a tensor of TensorRT's own."""
+    """The plan; the reason of an INT8 layer names the tensor of TensorRT's own network that lacks a scale."""
     if not automatic.without:
         return plan
     text = dotted(version[:2])

@@ -3,9 +3,9 @@
 One row per operator (`_row`), in the order in which the parser adds layers. A tensor between two layers of one node has
 no ONNX name. TensorRT 8.x calls it `(Unnamed Layer* N) [Type]_output`, N counting every layer of the network from 0;
 10.x calls it `<layer>_output`, and a duplicate layer name gets `_k` from one counter that layers and tensors share. So
-a name is certain only if every node before it has a row; if not, it is None. The rows come from what the open-source
-parsers 8.5, 8.6, 10.3, 10.7 and 10.10 made of some 140 networks (fact 4.12); that the library derives tensor names in
-this way is inferred from published listings.
+a name is certain only if every node before it has a row; otherwise it is None. The rows were observed with the
+open-source parsers 8.5, 8.6, 10.3, 10.7 and 10.10 on some 140 networks (fact 4.12); that the library derives tensor
+names in this way is inferred from published listings (fact 4.6).
 
 | word | layer or name that it represents |
 | --- | --- |
@@ -35,9 +35,9 @@ from qdq_translator.ir.types import FLOAT_TYPES, TensorTypes
 Version = Tuple[int, int, int]
 
 PARSER_PREFIX = "ONNXTRT_"
-"""What the parser's own layers are called like in 10.x."""
+"""Prefix of the names of the parser's own layers in 10.x."""
 MULTI_LAYER = ("Split", "Sum", "Max", "Min")
-"""Operators of which the parser makes several layers with the node's name."""
+"""Operators for which the parser makes several layers with the node's name (fact 4.4)."""
 _ONE_LAYER = (
     *("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Elu", "HardSigmoid", "Selu", "Softplus", "Softsign"),
     *("ThresholdedRelu", "Abs", "Exp", "Erf", "Sqrt", "Log", "Neg", "Sin", "Cos", "Floor", "Ceil", "Reciprocal"),
@@ -76,11 +76,11 @@ def supports(version: Version) -> bool:
 
 
 class ParsedNetwork:
-    """What that version's parser makes of a graph, as far as rows and names are known. own: its own tensors in network
-    order; a constant that several nodes read comes once for each of them, under one name. misnamed: nodes whose name
-    the parser gives to another layer first (a Split `sp` makes `sp` and `sp_0`), so that their own layer is called
-    otherwise. further: node -> the layers that compute on its data and are called otherwise than it ('' for one without
-    a name), which `--layerPrecisions` with the node's name does not reach."""
+    """The network that this version's parser builds from a graph, as far as rows and names are known. own: tensors that
+    only this network has, in its order; a constant that several nodes read is listed once for each, under one name.
+    misnamed: nodes whose name the parser gives to another layer first (a Split `sp` makes `sp` and `sp_0`), so that
+    their own layer has a different name. further: node -> the layers that compute on its data under a different name
+    ('': unnamed), which `--layerPrecisions` with the node's name does not reach."""
 
     def __init__(self, graph: Graph, types: TensorTypes, version: Version) -> None:
         self.graph, self.types, self.version = graph, types, version
@@ -120,11 +120,11 @@ class ParsedNetwork:
                 if tensor is not None and what != "part" and position < len(words):
                     yield tensor
         for name in node.outputs:
-            if name in self.graph.outputs:  # outputs are reserved first
+            if name in self.graph.outputs:  # names of graph outputs are reserved first (fact 4.1)
                 self._unique(self._tensor_names, name)
 
     def _own_layer(self, node: Node, what: str, rest: str) -> Optional[OwnTensor]:
-        """Add a layer of the node; return its output, None if that is a helper's."""
+        """Add a layer of the node; return its output, None for a layer that computes on shapes."""
         if what in ("main", "part", "shuffle") and node.name in self._layer_names and node.name not in self._started:
             self.misnamed.append(node)
         self._started.add(node.name)
@@ -158,7 +158,7 @@ class ParsedNetwork:
     def _unique(self, taken: set[str], wanted: str) -> Optional[str]:
         """The parser's name for a wanted name; None if that depends on a node without a row."""
         if self.version[0] == 8 and wanted.startswith(PARSER_PREFIX):
-            return None  # there such layers have no names
+            return None  # helper layers are unnamed in 8.x (fact 4.6)
         name = wanted
         while name in taken:
             if not self._certain:
@@ -204,7 +204,7 @@ def _constants(net: ParsedNetwork, node: Node) -> bool:
 
 
 def _row(net: ParsedNetwork, node: Node) -> Optional[str]:
-    """Layers that the parser makes of a node (words of the module's table); None if unknown."""
+    """Layers that the parser makes for a node (words of the module's table); None if unknown."""
     rule = _ROWS.get(node.op_type)
     known = rule is not None and node.is_standard and not any(True for _ in node.subgraphs())
     return rule(net, node) if rule is not None and known else None
@@ -277,7 +277,7 @@ def _flatten(net: ParsedNetwork, node: Node) -> Optional[str]:
 
 
 def _squeeze(net: ParsedNetwork, node: Node) -> Optional[str]:
-    """Up to 10.3 a Shuffle; from 10.7 on a layer of its own kind, whose axes are a Constant. Between them not known."""
+    """Up to 10.3 a Shuffle; from 10.7 on a Squeeze or Unsqueeze layer whose axes are a Constant. Unknown in between."""
     if not (_static(net, node) and _constants(net, node)):
         return None
     if net.version < (10, 4, 0):
@@ -289,7 +289,7 @@ def _squeeze(net: ParsedNetwork, node: Node) -> Optional[str]:
 
 def _resize(net: ParsedNetwork, node: Node) -> Optional[str]:
     scales = node.input(2) if net.graph.opset() >= 11 else node.input(1)
-    sizes = node.input(3) if net.version[0] == 10 else ""  # 8.x computes factors from sizes
+    sizes = node.input(3) if net.version[0] == 10 else ""  # 8.x computes the factors from the sizes
     known = (sizes or scales) in net.graph.initializers and (sizes or not node.input(3))
     return "main" if known and "axes" not in node.attributes else None
 
@@ -339,11 +339,11 @@ _ROWS: dict[str, Callable[[ParsedNetwork, Node], Optional[str]]] = {
 }
 
 
-# ---------------- what the parsers can read
+# ---------------- operators that the parsers read
 
-"""What TensorRT's ONNX parsers can read: operators, and the forms of them that every version refuses. The lists are
-those of the open-source parser (github.com/onnx/onnx-tensorrt, branches 8.0-GA to 10.1-GA, and the sources of 10.3,
-10.7 and 10.10); nothing that one version has is gone in a later one."""
+"""Operators that TensorRT's ONNX parsers read, and their forms that the parsers refuse. The lists are those of the
+open-source parser (github.com/onnx/onnx-tensorrt, branches 8.0-GA to 10.1-GA, and the sources of 10.3, 10.7 and 10.10);
+no version lacks an operator that an earlier one has."""
 
 _FROM_8_0 = """
 Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Cast Ceil Celu Clip Concat
@@ -377,8 +377,8 @@ def has_operator(op_type: str, version: Version) -> bool:
 
 
 def refusal(node: Node, version: Version, graph: Graph) -> Optional[tuple[str, str]]:
-    """Why that version's parser refuses the node, and how to fix it; None where it reads the node. Operators that ONNX
-    does not have may be plugins, and are left to TensorRT."""
+    """Why this version's parser refuses the node, and the remedy; None if it reads the node. Operators that ONNX does
+    not have may be plugins and are left to TensorRT."""
     if not node.is_standard:
         return None
     if not has_operator(node.op_type, version) and onnx.defs.has(node.op_type):
@@ -399,7 +399,7 @@ def refusal(node: Node, version: Version, graph: Graph) -> Optional[tuple[str, s
 @dataclass(frozen=True)
 class Form:
     """A form of some operators that the parsers refuse. instead: how to export it. until: the first version that reads
-    it. computed: every version reads it if its weight is an initializer with a kernel's axes."""
+    it. computed: every version reads the form if the weight is an initializer with spatial dimensions."""
 
     operators: tuple[str, ...]
     found: Callable[[Node], bool]
@@ -478,5 +478,5 @@ FORMS = (
         computed=True,
     ),
 )
-"""Each as seen with the parsers 8.5, 8.6, 10.3 and 10.10; what has an equal form that they read was written so before
-(rules F6, F11)."""
+"""As observed with the parsers 8.5, 8.6, 10.3 and 10.10. Nodes with an equivalent form that the parsers read were
+rewritten before (rules F6, F11)."""

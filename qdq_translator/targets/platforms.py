@@ -9,17 +9,17 @@ from typing import Any, Optional
 from qdq_translator.core.errors import UsageError, UserError
 
 DEFAULT_CACHE_VERSION = "8600"
-"""What NVIDIA's translator writes when nobody says otherwise."""
+"""The default of NVIDIA's translator."""
 
 
 TRANSLATED_SINCE = (8, 6, 0)
-"""TensorRT that comes with DLA software 3.13 (DRIVE OS 6.0.7) or 3.14.1 (JetPack 6.0) (fact 6.8, 7)."""
+"""First TensorRT with DLA software 3.13 (DRIVE OS 6.0.7) or 3.14.1 (JetPack 6.0) (fact 6.8, 7)."""
 
 
 @dataclass(frozen=True)
 class Platform:
-    """`tensorrt`: (major, minor, patch) as its cache header counts them; `dla`: DLA generation or ''; `l4t`: the first
-    release of a Jetson's Linux that has it."""
+    """`tensorrt`: (major, minor, patch) as in its cache header; `dla`: DLA generation or ''; `l4t`: the first Jetson
+    Linux (L4T) release with this TensorRT."""
 
     name: str
     tensorrt: tuple[int, int, int]
@@ -34,7 +34,7 @@ class Platform:
 
     @property
     def dla_too_old(self) -> str:
-        """Why Orin's DLA may not run translated networks there as planned; '' if nothing is known against it."""
+        """Why Orin's DLA may not run translated networks there as planned; '' if no reason is known."""
         return dla_too_old(self.name, self.tensorrt) if self.dla == "orin" else ""
 
     @property
@@ -85,7 +85,7 @@ class Hardware:
 
     @property
     def tensorrt(self) -> tuple[int, int, int]:
-        """(major, minor, patch) of the platform, else by the cache number."""
+        """(major, minor, patch) of the platform, else from the cache number."""
         return self.platform.tensorrt if self.platform is not None else tensorrt_version(self.cache_number)
 
 
@@ -124,8 +124,9 @@ _TENSORRT = re.compile(r"tensorrt-(\d+)\.(\d+)(?:\.(\d+))?(?:\.\d+)?$")
 
 
 def find_platform(name: str, explicit: bool = False) -> Platform:
-    """A row of the table, or `tensorrt-8.6.1` for any other machine. explicit: implicit quantization is not needed.
-    Raises UsageError for unknown names, UserError for a TensorRT that has no implicit quantization."""
+    """The platform of a name: a row of the table, or any machine by its version, like `tensorrt-8.6.1`. explicit:
+    implicit quantization is not needed. Raises UsageError for unknown names, UserError for a TensorRT that has no
+    implicit quantization."""
     key = name.strip().lower().replace("_", "-").replace(" ", "-")
     platform = _BY_NAME.get(key)
     if platform is None and key.endswith(".0"):

@@ -1,8 +1,8 @@
-"""The precision plan (docs/rules.md): for every layer INT8, or the higher precision it needs and why; its
+"""The precision plan (docs/rules.md): for every layer INT8, or the higher precision that it needs and why, with its
 multiply-accumulates and weights.
 
 `make_plan` decides by scales, `planning.layers.settle` by the limits of the device; `planning.root_causes` finds the
-causes.
+causes of layers above INT8.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ _TAIL_OPS = frozenset(
         *("Sigmoid", "Tanh", "Softmax", "LogSoftmax", "HardSigmoid"),
     )
 )
-"""Between the last layer that multiplies and a graph output these do not count as a layer of their own (fact 5.6)."""
+"""Operators that may follow the last multiplying layer before a graph output: they do not change that its output is
+float (fact 5.6)."""
 
 
 def float_activations(names: list[str], graph: Graph, types: TensorTypes) -> tuple[str, ...]:
-    """Float tensors among `names` that are no constants, each once."""
+    """Float tensors among `names` that are not constants, each once."""
     return tuple(dict.fromkeys(n for n in names if n and not graph.is_constant(n) and types.is_float(n)))
 
 
@@ -56,9 +57,9 @@ def make_plan(
     kept: frozenset[str] = frozenset(),
     floats: Optional[Mapping[str, str]] = None,
 ) -> list[LayerPlan]:
-    """One row a node, in graph order, for a GPU as target (`planning.layers.settle` has the DLA's limits). Rule: INT8
-    needs a scale on every float input and output (fact 5.5), and that the user did not keep the layer in FP16 (`kept`).
-    floats: tensors that are not meant to have a scale, and why."""
+    """One row per node, in graph order, for a GPU (`planning.layers.settle` applies the DLA's limits). A layer is INT8
+    if every float input and output has a scale (fact 5.5) and the user does not keep it in FP16 (`kept`). floats:
+    tensors that deliberately have no scale -> reason."""
     real = {name for name in graph.tensors() if types.is_float(name) and not graph.is_constant(name)}
     tails = _tails(graph, real, scales)
     rows = [_plan_layer(node, graph, types, real, scales, tails, floats or {}) for node in graph.nodes]
@@ -69,9 +70,9 @@ def make_plan(
 
 
 def _tails(graph: Graph, real: set[str], scales: ScaleTable) -> dict[str, str]:
-    """Tensors without scale that lead only to graph outputs -> the first such output. Only through data movement, a
-    bias and final activations: TensorRT gives the last multiplying layer before them a float output regardless of the
-    scales (fact 5.6), and a graph output gets no scale by inference (rule S2)."""
+    """Tensors without scale that lead only to graph outputs -> the first such output. Only data movement, a bias and
+    final activations may be between them: TensorRT gives the last multiplying layer before them a float output
+    regardless of the scales (fact 5.6), and a graph output gets no scale by inference (rule S2)."""
     tails: dict[str, str] = {}
     for node in graph.nodes_reversed:
         for name in [name for name in node.outputs if name in real and name not in scales]:
@@ -118,7 +119,7 @@ def _plan_layer(
 
 
 def _meant(missing: Sequence[str], tails: Mapping[str, str], floats: Mapping[str, str]) -> str:
-    """Why a layer without these scales is meant to stay above INT8; '' if it is not."""
+    """Why a layer without these scales stays above INT8 by design; '' if it does not."""
     if not all(n in tails or n in floats for n in missing):
         return ""
     wide = next((n for n in missing if n in floats), "")
@@ -132,7 +133,7 @@ def _meant(missing: Sequence[str], tails: Mapping[str, str], floats: Mapping[str
 def stay_higher(
     plan: list[LayerPlan], reasons: Mapping[str, str], cure: str = "", by_design: bool = False
 ) -> list[LayerPlan]:
-    """The plan with the INT8 layers in `reasons` (layer -> reason) in FP16 and listed as such."""
+    """The plan with the INT8 layers in `reasons` (layer -> reason) in FP16 and listed as FP16 layers."""
     more = {"precision": FP16, "listed": True, "cure": cure, "by_design": by_design}
     return [
         dataclasses.replace(layer, reason=reasons[layer.name], **more)  # type: ignore[arg-type]
@@ -161,13 +162,13 @@ def add_macs(layers: Iterable[LayerPlan]) -> Optional[int]:
 
 
 def share(part: Optional[float], whole: Optional[float]) -> Optional[float]:
-    """part / whole; None if either is unknown or the whole is nothing."""
+    """part / whole; None if either is unknown or the whole is 0."""
     return part / whole if part is not None and whole else None
 
 
 def layer_macs(node: Node, types: TensorTypes) -> Optional[int]:
     """MACs of Conv, ConvTranspose, Gemm, MatMul, Einsum, LSTM, GRU and RNN; 0 for other operators; None if a needed
-    size is unknown. A first dimension that is dynamic counts as 1, so that shares are known for any batch size."""
+    size is unknown. A dynamic first dimension counts as 1, so that shares are known for any batch size."""
     if node.is_op(*RECURRENT):
         return _recurrent(node, types)
     if node.is_op("Einsum"):
@@ -217,7 +218,7 @@ def _axes(term: str, rank: int) -> list[str]:
 
 
 def _sizes(name: str, types: TensorTypes) -> Optional[tuple[int, ...]]:
-    """A first dimension that is dynamic counts as 1, unless it is the only one."""
+    """Sizes of a tensor, None if one is unknown. A dynamic first dimension counts as 1, unless it is the only one."""
     shape = types.shape(name)
     if shape is None:
         return None
@@ -227,7 +228,7 @@ def _sizes(name: str, types: TensorTypes) -> Optional[tuple[int, ...]]:
 
 
 def layer_weights(node: Node, graph: Graph) -> int:
-    """Number of weights (bias left out) that the layer holds."""
+    """Number of weights of the layer, without the bias."""
     if not node.is_op(*WEIGHTED, *RECURRENT):
         return 0
     first = 1 if node.is_op(*RECURRENT) else 0

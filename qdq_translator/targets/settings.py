@@ -20,8 +20,8 @@ EVERYWHERE = "*"
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """Scales from data (rules K1, K2). data: a file or a folder. samples: at most so many.
-    method, own: in general, and for what some operators make. recalibrate: tensors, or how many of the worst."""
+    """Scales from data (rules K1, K2). data: a file or a folder. samples: the most to read. method: of all tensors but
+    those of `own`: operator -> method for its outputs. recalibrate: tensors, or the number of worst ones."""
 
     data: str
     samples: Optional[int]
@@ -39,12 +39,12 @@ class Calibration:
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """Fields with the name of an option have its value. input_shapes: sizes for dynamic graph inputs. cost: the model
-    of time on a DLA (None where there is none), and what it stands for or why there is none. rewrites: 'off', 'on',
-    'force' or 'approximate'. image_outputs: rule D16. assume_scales: a plan only, as if every tensor had a scale.
-    float_model: the model may hold no quantizer. refuted: rule that rewrites -> node (or EVERYWHERE) to which it may
-    not be applied -> why: what `prove` or rule R1 found. given: scales of a calibration cache, which the model, a float
-    one, gets first. reach: tensor that a Clip reads -> a magnitude that it does not exceed, by the calibration data
-    (rule F12)."""
+    of time on a DLA (or None) and its description, or why there is none. rewrites: 'off', 'on', 'force' or
+    'approximate'. image_outputs: rule D16. assume_scales: a plan only, as if every tensor had a scale. float_model: a
+    model without quantizers is allowed. refuted: rewrite rule -> node (or EVERYWHERE) to which it must not be applied
+    -> reason, found by `prove` or rule R1. given: scales of a calibration cache for a float model, applied before all
+    others. reach: tensor that a Clip reads -> a magnitude that it does not exceed, by the calibration data (rule
+    F12)."""
 
     hardware: platforms.Hardware
     input_shapes: dict[str, list[int]]
@@ -79,8 +79,9 @@ def resolve(
     explicit: bool = False,
     given: Optional[Mapping[str, float]] = None,
 ) -> Settings:
-    """explicit: for a network with Q/DQ, of TensorRT 10 and later. Raises UsageError for impossible options, UserError
-    for TensorRT 11 and later if `explicit` is not set. diagnostics: that notes are added to."""
+    """Settings of the options. explicit: for a network with Q/DQ, for TensorRT 10 and later. Raises UsageError for
+    impossible options, UserError for TensorRT 11 and later if `explicit` is not set. diagnostics: receives notes and
+    warnings."""
     diagnostics = Diagnostics() if diagnostics is None else diagnostics
     _check(options, explicit)
     calibration = _calibration(options)
@@ -106,12 +107,12 @@ def resolve(
 
 
 def with_other_rules(settings: Settings, options: TranslateOptions) -> Settings:
-    """The same with the scale rules and the rewrites that `options` ask for."""
+    """The settings with the scale rules and rewrites of `options`."""
     return dataclasses.replace(settings, policy=scale_policy(options), rewrites=_rewrites(options))
 
 
 def scale_policy(options: TranslateOptions) -> Policy:
-    """Which scale rules hold."""
+    """The scale rules that the options enable."""
     switches = dict.fromkeys(name for row in RULES.values() for name in row.options)
     return Policy(
         frozenset(name for name in switches if getattr(options, name)),
@@ -153,7 +154,7 @@ def _rewrites(options: TranslateOptions) -> str:
 
 
 def _check(options: TranslateOptions, explicit: bool) -> None:
-    """Raises UsageError for what no option can mean, and where `--without` names what the preset does not set."""
+    """Raises UsageError for impossible values, and if `--without` names an option that the preset does not set."""
     flags = [name for name in PRESETS.get(options.preset or "", {}) if name != "target"]
     for name in options.without:
         if not flags:
@@ -176,7 +177,7 @@ def _check(options: TranslateOptions, explicit: bool) -> None:
 
 
 def _check_target(options: TranslateOptions, explicit: bool) -> None:
-    """Raises UsageError for what the target, or a model that is kept, does not allow."""
+    """Raises UsageError for options that the target or `--keep_model` does not allow."""
     if options.asymmetric == "keep" and not (explicit and options.target == "orin-dla"):
         raise UsageError(
             "--asymmetric keep is for explicit networks on Orin's DLA: elsewhere zero points are 0.",
@@ -224,8 +225,8 @@ def _cost_model(options: TranslateOptions, hardware: platforms.Hardware) -> tupl
 
 
 def explicit_hardware(options: TranslateOptions) -> platforms.Hardware:
-    """Of a network with Q/DQ. Without `--platform`: TensorRT 11.4.1, the first 11.x with a DLA. Raises UserError for
-    platforms that have no strong typing, and for a DLA that no TensorRT 11 has."""
+    """Hardware of a network with Q/DQ. Without `--platform`: TensorRT 11.4.1, the first 11.x with a DLA. Raises
+    UserError for platforms without strong typing, and for Xavier's DLA, which no TensorRT 11 supports."""
     name = options.platform or ("tensorrt-11.4.1" if options.target == "gpu" else "jetpack-7.2.2")
     platform = platforms.find_platform(name, explicit=True)
     if platform.tensorrt < (10, 0, 0) or options.target == "xavier-dla":

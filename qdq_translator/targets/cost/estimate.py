@@ -4,7 +4,7 @@ TensorRT makes layers of the network: a convolution and the nodes after it (Batc
 residual, an activation, SiLU) are one layer; an Add after an activation cannot be fused. This holds for any precision,
 because TensorRT fuses before it chooses precisions (fact 5.5): the first node sets the rate at which the layer
 computes, the last one its output type. Concat is not a layer, because its inputs are written into its output, and every
-output of a Split is one. All that is inferred: the DLA's compiler is closed.
+output of a Split is one. All of this is inferred, because the DLA's compiler is closed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ IN_PLACE = ("Concat", "Identity", "Dropout")
 
 @dataclasses.dataclass
 class FusedLayer:
-    """nodes: positions in graph order; the first gives the layer its name. verdict: of the first. works: its work, []
-    for none; None if a shape is unknown. expects: what may still join it: 'any', 'mul' (the one that makes a SiLU) or
-    ''. summed: a residual has joined."""
+    """nodes: positions in graph order; the first gives the layer its name. verdict: of the first node. works: work of
+    the layer, [] for none; None if a shape is unknown. expects: operators that can still be fused: 'any', 'mul' (the
+    Mul of a SiLU) or '' (none). summed: a residual Add is fused."""
 
     nodes: list[int]
     verdict: str
@@ -40,7 +40,7 @@ class FusedLayer:
 
 
 def fused_layers(graph: Graph, types: TensorTypes, verdicts: Sequence[str]) -> list[FusedLayer]:
-    """The layers of the DLA in graph order. verdicts: one for each node; only those of the DLA make layers."""
+    """The layers of the DLA in graph order. verdicts: one for each node; nodes on the GPU make no layers here."""
     fusing = _Fusing(graph, types)
     for index, (node, verdict) in enumerate(zip(graph.nodes, verdicts)):
         if verdict in (DLA_INT8, DLA_FP16):
@@ -62,7 +62,7 @@ class _Fusing:
             self.layers.append(layer)
         else:
             layer.nodes.append(index)
-            if layer.works and not node.is_op(*SIGMOIDS):  # the last node says what is handed on
+            if layer.works and not node.is_op(*SIGMOIDS):  # the last fused node sets the output type
                 layer.works = [dataclasses.replace(layer.works[0], writes_fp16=verdict == DLA_FP16), *layer.works[1:]]
         self.made_by.update((name, layer) for name in node.outputs if name)
 
@@ -80,7 +80,8 @@ class _Fusing:
         return self._residual(inputs) if node.is_op(*_SUMS) else None
 
     def _behind(self, node: Node, name: str, layer: FusedLayer) -> Optional[FusedLayer]:
-        """The layer with the only reader of what it makes, or with the Sigmoid of a SiLU; None if it does not fuse."""
+        """The layer, if `node` is the only reader of its output or the Sigmoid of a SiLU and fuses into it, else
+        None."""
         silu = node.is_op("Sigmoid") and self._silu(node)
         if not silu and self.graph.only_consumer(name) is None:  # another reader needs the tensor in memory
             return None
@@ -123,7 +124,7 @@ class _Fusing:
 
 
 def surface(shape: Optional[Sequence[int]]) -> Optional[Surface]:
-    """Surface; channels are the second dimension (the only one of a vector). None if a size is unknown."""
+    """Surface of a shape; channels are the second dimension, or the only one of a vector. None if a size is unknown."""
     if shape is None:
         return None
     if len(shape) < 2:
@@ -175,12 +176,12 @@ def _product(node: Node, types: TensorTypes) -> Optional[Work]:
 # ---------------- the time of all layers
 
 FURTHER_REGION = 0.58
-"""Milliseconds of a further region of the DLA: what lies between two of them, the GPU's layers there included. From the
-published rates of one network with 2 and with 5 regions (NVIDIA-AI-IOT/jetson_dla_tutorial; AGX Orin, INT8, batch 32 of
-3x32x32)."""
+"""Milliseconds that each further region of the DLA adds: the transition between two regions with its GPU layers. From
+the published rates of one network with 2 and with 5 regions (NVIDIA-AI-IOT/jetson_dla_tutorial; AGX Orin, INT8, batch
+32 of 3x32x32)."""
 END_ON_GPU = FURTHER_REGION / 2
-"""Of the GPU's layers before the first region, or behind the last one: one change of devices where there are two
-[inferred]."""
+"""Milliseconds of the GPU's layers before the first region, or behind the last one: one change of devices instead of
+two [inferred]."""
 GPU_MACS = 10e12
 """INT8 multiply-accumulates per second of the GPU for a network with a batch of 1: 6.4e12 of ResNet-50 (0.64 ms), 17e12
 of RetinaNet (11.67 ms; NVIDIA's MLPerf results, Jetson AGX Orin), a quarter of the dense peak (85 TOPs, MAXN). Within a
@@ -192,11 +193,11 @@ _PUBLISHED = ("Conv", *DENSE, *POOLING, "GlobalAveragePool", "Add", "Slice", "Sp
 
 @dataclasses.dataclass(frozen=True)
 class CostPlan:
-    """layers: one for each node, None for those that are not on the DLA. milliseconds: of all layers on the DLA, one
-    core; None where one is unknown. unknown: layers whose shapes are. note: what the figure stands for, or why there is
-    none. between: milliseconds of changes between DLA and GPU, by `FURTHER_REGION` and `END_ON_GPU`, which include the
-    GPU's layers, and of the multiply-accumulates there (`GPU_MACS`). extrapolated: milliseconds of layers that the
-    published networks do not have."""
+    """layers: one for each node, None for nodes that are not on the DLA. milliseconds: of all layers on the DLA, one
+    core; None if one is unknown. unknown: number of layers with unknown shapes. note: description of the model, or why
+    there is none. between: milliseconds of changes between DLA and GPU (`FURTHER_REGION` and `END_ON_GPU`, which
+    include the GPU's layers) and of the GPU's multiply-accumulates (`GPU_MACS`). extrapolated: milliseconds of layers
+    that the published networks do not have."""
 
     layers: list[Optional[LayerCost]]
     milliseconds: Optional[float]
@@ -208,17 +209,17 @@ class CostPlan:
 
     @property
     def total(self) -> Optional[float]:
-        """Milliseconds of the network: DLA layers, and everything between and around its regions."""
+        """Milliseconds of the network: DLA layers, and the GPU's part between and around the DLA regions."""
         return None if self.milliseconds is None else self.milliseconds + self.between
 
     @property
     def least(self) -> float:
-        """The same of the layers whose time is known."""
+        """Like `total`, of the layers whose time is known: a lower bound."""
         return sum(cost.milliseconds or 0.0 for cost in self.layers if cost is not None) + self.between
 
     @property
     def fp16_milliseconds(self) -> Optional[float]:
-        """All layers on the DLA in FP16."""
+        """Milliseconds of all layers on the DLA if they ran in FP16; None if one is unknown."""
         if self.milliseconds is None:
             return None
         return sum(cost.fp16_milliseconds or 0.0 for cost in self.layers if cost is not None)
@@ -247,7 +248,7 @@ class CostPlan:
         )
 
     def layer_row(self, index: int) -> Optional[LayerCost]:
-        """The estimate of a node with its share of all milliseconds."""
+        """The estimate of a node with its share of `milliseconds`."""
         cost, total = self.layers[index], self.milliseconds
         if cost is None or cost.milliseconds is None or not total:
             return cost
@@ -257,8 +258,8 @@ class CostPlan:
 def estimate_costs(
     graph: Graph, types: TensorTypes, verdicts: Sequence[str], model: Optional[CostModel], note: str, regions: int = 1
 ) -> CostPlan:
-    """Linear in the nodes. verdicts: one for each node. model: None gives bytes only. note: as from `choose_model`.
-    regions: subgraphs of the DLA."""
+    """Estimate every layer, in linear time. verdicts: one for each node. model: None gives bytes only. note: as from
+    `choose_model`. regions: number of subgraphs of the DLA."""
     nodes = list(graph.nodes)
     rows: list[Optional[LayerCost]] = [None] * len(nodes)
     milliseconds: Optional[float] = 0.0 if model is not None else None
@@ -279,8 +280,8 @@ def estimate_costs(
 
 
 def _ends(graph: Graph, verdicts: Sequence[str]) -> int:
-    """How many ends of the network (0 to 2) are on the GPU: layers that the DLA's come behind, or that come behind
-    those, only."""
+    """How many ends of the network (0 to 2) are on the GPU: GPU layers that only precede DLA layers, and those that
+    only follow them."""
     on = dict(zip(map(id, graph.nodes), verdicts))
     dla = {key for key, verdict in on.items() if verdict in (DLA_INT8, DLA_FP16)}
     gpu = {key for key, verdict in on.items() if verdict == GPU}

@@ -4,9 +4,9 @@
     arithmetic = multiply-accumulates that the hardware does / (rate * clock)
     memory = bytes of inputs, outputs and weights / bandwidth
 
-The hardware does more multiply-accumulates than the layer has: a depthwise convolution fills a block of the array with
-one useful value per row, and FP16 convolutions are padded in channels. Activations are stored in units of 32 bytes of
-channels.
+The hardware does more multiply-accumulates than the layer needs: a depthwise convolution fills a block of the array
+with one useful value per row, and FP16 convolutions are padded in channels. Activations are stored in units of 32 bytes
+of channels.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ESTIMATE = "estimate from published figures, ±20% INT8, ±35% FP16"
 NO_FIGURE = "no published figure"
 COMPUTE, MEMORY, OVERHEAD = "compute", "memory", "overhead"
 _UNIT = 32
-"""Bytes of channels that lie together in memory: 32 channels in INT8, 16 in FP16 (CHW32, CHW16: fact 2.9)."""
+"""Bytes of channels that are stored together: 32 channels in INT8, 16 in FP16 (CHW32, CHW16: fact 2.9)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Surface:
-    """One activation as the DLA sees it: `channels` values at each of `positions` (batch times height times width)."""
+    """One activation on the DLA: `channels` values at each of `positions` (batch times height times width)."""
 
     channels: int
     positions: int
@@ -62,7 +62,7 @@ class Work:
         return self.products * self.channels[0] * self.channels[1] // self.groups
 
     def part(self, channels: int) -> Work:
-        """A convolution with so many of its output channels."""
+        """The convolution with only `channels` of its output channels."""
         into, out = self.channels
         writes = tuple(dataclasses.replace(surface, channels=channels) for surface in self.writes)
         weights = self.weights * channels // out
@@ -81,7 +81,7 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:
-    """Parameters of the model. Rates: MACs for each clock and core. bytes_per_second: to and from memory, one core.
+    """Parameters of the model. Rates: MACs per clock and core. bytes_per_second: to and from memory, one core.
     seconds_per_layer: fixed part. depthwise_block: MACs that one useful MAC of a depthwise convolution costs.
     fp16_input_block, fp16_output_block: units to which channels are padded in FP16."""
 
@@ -105,7 +105,7 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True)
 class CostModel:
-    """Parameters at one clock. name: for people; source: 'published', or the file of `plan --fit`."""
+    """Parameters at one clock. name: for display; source: 'published', or the file of `plan --fit`."""
 
     name: str
     parameters: Parameters
@@ -147,7 +147,7 @@ def _up(value: int, unit: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class PowerMode:
-    """One row of `modes`. figure: whether the published figures cover it."""
+    """One row of `modes` in orin.json. figure: whether the published figures cover it."""
 
     name: str
     clock_ghz: Optional[float]
@@ -161,7 +161,8 @@ def published() -> dict[str, Any]:
 
 
 def _mode(power_mode: Optional[str], dla_clock: Optional[float], platform: str) -> PowerMode:
-    """The row that is asked for; default: DRIVE on a DRIVE platform, else MAXN. Raises UsageError."""
+    """The requested mode; default: DRIVE on a DRIVE platform, else MAXN. Raises UsageError if it is unknown or
+    contradictory."""
     if power_mode is not None and dla_clock is not None:
         raise UsageError("--power_mode and --dla_clock both set the clock.", "Give one of them.")
     if dla_clock is not None:
@@ -178,7 +179,7 @@ def _mode(power_mode: Optional[str], dla_clock: Optional[float], platform: str) 
 
 
 def choose_clock(power_mode: Optional[str], dla_clock: Optional[float], platform: str = "") -> float:
-    """GHz, even if no figures were published for it. Raises UsageError if the clock is not known."""
+    """The clock in GHz, even if no figures were published for it. Raises UsageError if it is not known."""
     mode = _mode(power_mode, dla_clock, platform)
     if mode.clock_ghz is None:
         raise UsageError(f"The DLA's clock of {mode.name} is not known.", "Give it with --dla_clock.")

@@ -1,1 +1,1 @@
-"""Limits of the DLA through TensorRT: the table of limits, the check of each, and the verdict for a layer."""
+"""Limits of the DLA through TensorRT: the table of limits, their checks, and the verdict for a layer."""

@@ -1,7 +1,7 @@
 """Checks of one layer against a DLA limit: the parameters of its node, its shapes and its scales.
 
-A check returns '' (met) or what it found instead ('kernel 33x3'), and raises `Unknown` if a shape that it needs is
-unknown.
+A check returns '' (met) or a description of the violation ('kernel 33x3'), and raises `Unknown` if a shape that it
+needs is unknown.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def _known(found: Optional[Found]) -> Found:
 
 @dataclass(frozen=True)
 class Layer:
-    """Information available to a check. fp16: planned above INT8, because a scale is missing or the user keeps it
-    there. assumed: of `Hardware`."""
+    """Information available to a check. fp16: planned above INT8, because a scale is missing or the user keeps the
+    layer there. assumed: see `Hardware`."""
 
     node: Node
     context: Context
@@ -53,7 +53,7 @@ class Layer:
 
     @cached_property
     def window(self) -> operators.Window:
-        """Of a convolution or pooling."""
+        """Window of a convolution or pooling. Raises Unknown."""
         weight = self.node.input(1)
         return _known(operators.window(self.node, self.context.types.static_shape(weight) if weight else None))
 
@@ -62,7 +62,8 @@ Check = Callable[[Layer], str]
 
 
 def has_power(tensorrt: tuple[int, int, int], assumed: Sequence[str]) -> bool:
-    """Whether Pow runs on the DLA: two sources of TensorRT 10.3 differ; `--assume pow` follows the operator page."""
+    """Whether Pow runs on the DLA: two sources of TensorRT 10.3 differ (fact 6.3e); `--assume pow` follows the operator
+    page."""
     return "pow" in assumed and tensorrt >= (10, 3, 0)
 
 
@@ -99,7 +100,7 @@ def explicit_pads(layer: Layer) -> list[int]:
         return window.pads
     if window.automatic == "VALID":
         return [0] * (2 * len(window.kernel))
-    if layer.node.is_op("ConvTranspose"):  # its pads follow from the output's shape
+    if layer.node.is_op("ConvTranspose"):  # its pads depend on the output's shape
         raise Unknown
     sizes = map(_known, layer.shape(layer.node.inputs[0])[2:])
     totals = [
@@ -177,8 +178,8 @@ def output_padding(layer: Layer) -> list[int]:
 
 
 BUFFER_BANKS = 16
-"""Of the convolution buffer, for weights and data together; each has 256 entries of 128 bytes (6.3; nvdla/hw issue
-315)."""
+"""Banks of the convolution buffer, for weights and data together; each has 256 entries of 128 bytes (fact 6.3; nvdla/hw
+issue 315)."""
 
 
 def _up(value: int, unit: int) -> int:
@@ -203,8 +204,8 @@ def buffer_banks(layer: Layer, fp16: bool) -> tuple[int, int]:
 
 
 def fits_buffer(documented: bool) -> Check:
-    """The guides of 8.4 and 8.5 have the formula (`documented`); later versions say 'heuristic' (fact 6.7). How groups
-    share the buffer is not known: they are not checked."""
+    """The guides of 8.4 and 8.5 give the formula (`documented`); later versions check 'heuristically' (fact 6.7).
+    Convolutions with groups are not checked, because it is not known how groups share the buffer."""
 
     def check(layer: Layer) -> str:
         if (layer.tensorrt < (8, 6, 0)) != documented or operators.groups(layer.node) != 1 or two_spatial(layer):
@@ -305,7 +306,7 @@ def _axes(layer: Layer) -> list[int]:
 
 def static_parameters(layer: Layer) -> str:
     computed = any(name and not layer.context.graph.is_constant(name) for name in layer.node.inputs[1:])
-    # shape arithmetic of a static network is folded by TensorRT; then the output's shape is known here too
+    # TensorRT folds the shape arithmetic of a static network, and then the output's shape is known here too
     if computed and not all(layer.context.types.static_shape(output) for output in layer.node.outputs if output):
         raise Unknown
     return ""

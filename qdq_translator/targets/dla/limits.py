@@ -1,8 +1,8 @@
 """The table of limits of the DLA through TensorRT.
 
-Each row of `LIMITS` is one limit: the operators it is for, the consequence if it is not met (the layer runs on the GPU,
-or in FP16), its source, and whether the source states the limit ('documented') or we deduced it from other evidence
-('inferred'). Facts are in docs/facts.md. Nothing here was run on a DLA.
+Each row of `LIMITS` is one limit: the operators that it applies to, the consequence if it is not met (the layer runs on
+the GPU, or in FP16), its source, and whether the source states the limit ('documented') or it was deduced from other
+evidence ('inferred'). Facts are in docs/facts.md. Nothing here was run on a DLA.
 
 Not in the table: the limit of 4 groups for inputs in DLA_HWC4, which depends on the format that the build requests, and
 how the groups of a convolution share its buffer, which no public source describes.
@@ -67,9 +67,9 @@ _INTERPOLATES = "the DLA resizes by integer factors only, linear or nearest"
 
 @dataclass(frozen=True)
 class Limit:
-    """One row. effect: GPU or DLA_FP16. status: 'documented' or 'inferred'. only: the generation it is for ('' both).
-    stays: why no rewrite applies to a layer that does not keep it, unless the rule or the operator gives a better
-    reason; '' if one may apply."""
+    """One row. effect: GPU or DLA_FP16. status: 'documented' or 'inferred'. only: the generation that it applies to
+    ('': both). stays: why no rewrite applies to a layer that violates it, unless the rule or the operator gives a
+    better reason; '' if a rewrite may apply."""
 
     id: str
     ops: tuple[str, ...]
@@ -82,7 +82,7 @@ class Limit:
     only: str = ""
 
     def finding(self, found: str) -> Finding:
-        """That a layer does not keep it, and what was found there."""
+        """The violation of this limit by a layer. found: what the check returned."""
         return Finding(self.id, self.text, found, self.effect, self.source, self.status)
 
 
@@ -241,7 +241,7 @@ BY_ID = {limit.id: limit for limit in (*LIMITS, UNKNOWN_OPERATOR, NO_SCALE)}
 
 
 def limits_by_op(generation: str) -> dict[str, list[Limit]]:
-    """Operator -> its rows of the table; those under '*' hold for every operator."""
+    """Operator -> its rows of the table; rows under '*' apply to every operator."""
     table: dict[str, list[Limit]] = {}
     for limit in LIMITS:
         if limit.only in ("", generation):

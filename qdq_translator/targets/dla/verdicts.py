@@ -15,7 +15,7 @@ from qdq_translator.targets.platforms import Hardware, Platform
 from qdq_translator.targets.precision import FP16, INT8, LayerPlan
 
 MAX_LOADABLES = 16
-"""On one core at once (fact 6.2)."""
+"""Loadables of one core at the same time (fact 6.2)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ class DlaPlan:
 
 
 def judge(context: Context, plan: list[LayerPlan], hardware: Hardware) -> DlaPlan:
-    """Holds every layer against the limits of the DLA of `hardware`."""
+    """Check every layer against the limits of the DLA of `hardware`."""
     generation = hardware.generation
     table = limits.limits_by_op(generation)
     layers = [
@@ -63,7 +63,7 @@ def gpu_findings(layer: Layer, table: dict[str, list[limits.Limit]]) -> list[row
 
 
 def _hold(layer: Layer, table: dict[str, list[limits.Limit]]) -> tuple[list[rows.Finding], list[str]]:
-    """Limits that the layer does not keep, and those that cannot be checked."""
+    """Limits that the layer violates, and the ids of those that cannot be checked."""
     node = layer.node
     if not node.is_standard or node.op_type not in limits.KNOWN:
         return [limits.UNKNOWN_OPERATOR.finding(f"{node.domain}::{node.op_type}" if node.domain else node.op_type)], []
@@ -97,10 +97,9 @@ def _judge(layer: Layer, planned: LayerPlan, table: dict[str, list[limits.Limit]
 
 
 def _subgraphs(graph: Graph, layers: list[rows.Verdict]) -> tuple[list[int], int]:
-    """For every layer the number of its DLA subgraph (-1: none), and how many there are. Layers are on one level as
-    long as data reaches them without another change between DLA and GPU; DLA layers of one level that are connected
-    form one subgraph. No subgraph can then depend on itself through the GPU. TensorRT may merge less; that it merges no
-    more is inferred."""
+    """For every layer the number of its DLA subgraph (-1: none), and the number of subgraphs. The level of a layer is
+    the number of changes between DLA and GPU on the way to it; connected DLA layers of one level form one subgraph, so
+    no subgraph depends on itself through the GPU. TensorRT may merge less; that it merges no more is inferred."""
     on_dla = {
         id(node): layer.verdict != limits.GPU
         for node, layer in zip(graph.nodes, layers)
@@ -124,7 +123,7 @@ def _subgraphs(graph: Graph, layers: list[rows.Verdict]) -> tuple[list[int], int
 
 
 def _maker(graph: Graph, name: str) -> Optional[Node]:
-    """Of the tensor, a Cast behind a comparison aside, which is a part of it."""
+    """The node that makes the tensor; for the Cast behind a comparison the comparison, because both are one layer."""
     node = graph.producer.get(name)
     before = graph.producer.get(node.inputs[0]) if node is not None and node.is_op("Cast") else None
     return before if before is not None and before.is_op(*COMPARISONS) else node
