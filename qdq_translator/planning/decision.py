@@ -1,4 +1,4 @@
-"""From a network without quantizers to devices: scales inferred, the plan, the DLA's verdict, the estimated time.
+"""The decision for a network without quantizers: inferred scales, the plan, the DLA's verdicts, the estimated time.
 
 A pure function of the finished network and the options, so that other options can be tried on the same network.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Decision:
-    """context: with the scales as they came out. plan: one record per layer, without causes."""
+    """context: with the final scales. plan: one record per layer, without causes."""
 
     context: Context
     shared: list[SharedRange]
@@ -41,7 +41,7 @@ class Decision:
 
 
 def batch_note(sizes: Mapping[str, Sequence[int]]) -> str:
-    """The assumption about a dynamic batch. sizes: of each input that has one."""
+    """The assumption about a dynamic batch, in words. sizes: input with a dynamic batch -> its shape."""
     name, shape = next(iter(sizes.items()))
     return (
         f"The batch of {', '.join(sizes)} is open: plan, limits and estimate are for a batch of 1 (--shapes "
@@ -51,14 +51,14 @@ def batch_note(sizes: Mapping[str, Sequence[int]]) -> str:
 
 
 def context_of(network: Network, scales: ScaleTable, settings: Settings) -> Context:
-    """The context of the scale rules."""
+    """The input of the scale rules."""
     return Context(
         network.graph, network.types, scales, settings.policy, tuple(network.derived), dict(network.withheld)
     )
 
 
 def rewrites_of(network: Network, settings: Settings) -> Rewrites:
-    """Without normal forms, which are for every target."""
+    """The rewrites for the DLA, without normal forms, which apply on every target."""
     applied = tuple(one for one in network.applied if one.rule not in NORMAL_FORMS)
     return Rewrites(applied, network.reasons, settings.rewrites != "off")
 
@@ -71,8 +71,9 @@ def decide(
     observe: Optional[Observe] = None,
     like: Optional[Decision] = None,
 ) -> Decision:
-    """Fill the scale table of `context` and decide the plan; the rest of the network is only read. observe: scales from
-    data (K1). like: decision for the same network, with other scale options at most; reused if the scales are equal."""
+    """Fill the scale table of `context` and decide the plan; the rest of the network is only read. observe: gives
+    scales from data (rule K1). like: decision for the same network, perhaps with different scale options; reused if the
+    scales are equal."""
     graph, scales = network.graph, context.scales
     types = network.planned_types if settings.hardware.generation else network.types
     infer_scales(context, diagnostics, observe)
@@ -90,7 +91,7 @@ def decide(
         why = {name: f"INT8 would round '{read}' for a LayerNormalization (rule P1)" for name, read in around.items()}
         plan = stay_higher(plan, why, by_design=True)
     dla = costs = None
-    if settings.hardware.generation:  # what a GPU as target starts without
+    if settings.hardware.generation:  # imported here, because translation for a GPU does not need these modules
         from qdq_translator.planning.layers import settle
         from qdq_translator.targets.cost.estimate import estimate_costs
         from qdq_translator.targets.dla.verdicts import judge
@@ -105,7 +106,7 @@ def decide(
 
 
 def _report_rounded(around: Mapping[str, str], plan: list[LayerPlan], diagnostics: Diagnostics) -> None:
-    """Layers that rule P1 would keep. around: as of `around_normalizations`."""
+    """Report layers that rule P1 would keep in FP16. around: from `around_normalizations`."""
     lost = [row.name for row in plan if row.precision == INT8 and row.name in around]
     if lost:
         diagnostics.info(
@@ -120,8 +121,8 @@ def _report_rounded(around: Mapping[str, str], plan: list[LayerPlan], diagnostic
 
 
 def _kept(network: Network, settings: Settings, diagnostics: Diagnostics) -> frozenset[str]:
-    """Nodes that `--keep_fp16` names, also by a former name. Reports where `--layerPrecisions`, which sets layers by
-    name, does not reach: the parser makes layers of other names of some nodes."""
+    """Nodes that `--keep_fp16` names, also by a former name. Reports layers that `--layerPrecisions` does not reach,
+    because the parser gives them a name other than their node's."""
     followed = Rewrites(tuple(network.applied)).nodes
     for old, renamed in network.diagnostics.renamed_nodes.items():
         followed[old] = [*followed.get(old, ()), *(name for new in renamed for name in followed.get(new, [new]))]

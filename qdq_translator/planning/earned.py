@@ -1,11 +1,11 @@
-"""Rules R1 and F12: find rewrites that a network is better off without.
+"""Rules R1 and F12: find rewrites that make a network worse.
 
 R1: a rewrite for the DLA stays only if its layers run on the DLA and reduce the estimate, including the cost of
 transitions.
 
 A rewrite is suspected if one of its layers with weights still runs on the GPU, or if its layers are estimated to take
-longer than one GPU layer fewer can save (`FURTHER_REGION`, at an end of the network `END_ON_GPU`). The network is then
-planned without the rewrite to see if it is faster.
+longer than avoiding one GPU layer can save (`FURTHER_REGION`, at an end of the network `END_ON_GPU`). The network is
+then planned without the rewrite to see if it is faster.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from qdq_translator.targets.settings import Settings
 _ADD_WORK = frozenset(
     ("D4", "D5", "D7", "D11", "D13", "D15", "D17", "D19", "D21", "D23", "D24", "D25", "D27", "D28", "D29")
 )
-"""Rules that make layers for the DLA of others; the rest gives layers that are there another form."""
+"""Rules that can add work to the DLA: they replace GPU layers with DLA layers. The other rules only change the form of
+layers."""
 _ONE_BY_ONE = 8
-"""Nodes whose rewrites are left out, of which each may pay alone."""
+"""Up to this number of nodes, each left-out rewrite is tried again alone, because one of them may pay."""
 Found = Dict[str, Dict[str, str]]
-"""Rule -> node that it took -> what is wrong with the rewrite."""
+"""Rule -> node that it rewrote -> why the rewrite is left out."""
 
 
 def too_lossy(network: Network, settings: Settings) -> Found:
@@ -44,12 +45,12 @@ def too_lossy(network: Network, settings: Settings) -> Found:
 
 
 Read = Callable[[Settings, Diagnostics], Network]
-"""Reads the network as given, again."""
+"""Reads the given network again and applies the passes with these settings."""
 
 
 class _Search:
-    """The fastest network found, its settings and messages. left: what it leaves out besides `lossy`. first: the
-    outcome with all rewrites but those, None before the first trial."""
+    """The fastest network found, its settings and messages. left: the rewrites that it leaves out besides `lossy`.
+    first: the outcome with all rewrites but `lossy`, None before the first trial."""
 
     def __init__(self, network: Network, settings: Settings, said: Diagnostics, lossy: Found, read: Read) -> None:
         self.network, self.settings, self.said = network, settings, said
@@ -59,7 +60,7 @@ class _Search:
         self.best = Outcome(0.0, None, 0)
 
     def without(self, out: Found) -> tuple[Network, Settings]:
-        """The network without these rewrites, which is the one found from now on if it is faster."""
+        """The network without these rewrites and its settings; it becomes the result of the search if it is faster."""
         if self.first is None:
             self.first = self.best = outcome(self.network, self.settings)
         said, settings = Diagnostics(), dataclasses.replace(self.settings, refuted=together(self.lossy, out))
@@ -75,10 +76,10 @@ class _Search:
 def faster(
     network: Network, settings: Settings, said: Diagnostics, lossy: Found, read: Read
 ) -> tuple[Network, Settings, Diagnostics]:
-    """Rule R1: the fastest network found, its settings and messages. First without rewrites whose layers take longer
-    than a region of the DLA costs, then than one end of the network does, together and a rule at a time; if any was
-    suspected, then without all. Of few nodes that are left out then, each is tried with its rewrites again. lossy: left
-    out already."""
+    """Rule R1: the fastest network found, its settings and messages. Tried in this order: without the rewrites whose
+    layers take longer than `FURTHER_REGION`, then `END_ON_GPU`, all together and one rule at a time; if any was
+    suspected, without all rewrites; at last, if few nodes are left out, with the rewrites of each of them again. lossy:
+    already left out."""
     search = _Search(network, settings, said, lossy, read)
     for most in (FURTHER_REGION, END_ON_GPU):
         _without_slow(search, most)
@@ -94,13 +95,14 @@ def faster(
 
 
 def _without_slow(search: _Search, most: float) -> None:
-    """Try without all rewrites whose layers take longer than `most`, then without those of one rule."""
+    """Try without all rewrites whose layers take longer than `most` milliseconds, then without those of one rule at a
+    time."""
     slow, base = _slow(search.network, search.settings, most), search.left
     if not slow:
         return
     more = _slow(*search.without(together(base, slow)), most)
     trials = [{rule: nodes} for rule, nodes in slow.items()] if len(slow) > 1 else []
-    if more:  # another rule takes what this one leaves
+    if more:  # another rule rewrites the nodes that this one leaves
         trials.append(together(slow, more))
     for found in trials:
         search.without(together(base, found))
@@ -118,7 +120,7 @@ _FASTER = "the network without them is estimated faster"
 
 
 def _slow(network: Network, settings: Settings, most: float) -> Found:
-    """Rewrites whose layers take longer than so many milliseconds, or are on the GPU."""
+    """Rewrites whose layers take longer than `most` milliseconds, or whose layers with weights are on the GPU."""
     heavy = list(_heavy(network, settings))
     rows = {row.name: row for row in _planned(network, settings).plan} if heavy else {}
     found: Found = {}
@@ -132,7 +134,7 @@ def _slow(network: Network, settings: Settings, most: float) -> Found:
 
 
 def _taken(steps: Sequence[Applied], last: Applied) -> set[str]:
-    """Nodes that the application took, and the ones that its rule took to make those."""
+    """Nodes that the application replaced, and those that its rule replaced earlier to create them."""
     names = {name for name, _ in last.before}
     for step in reversed(steps):
         if step.rule == last.rule and any(node.name in names for node, _ in step.after):
@@ -141,7 +143,7 @@ def _taken(steps: Sequence[Applied], last: Applied) -> set[str]:
 
 
 def _heavy(network: Network, settings: Settings) -> Iterator[Applied]:
-    """Rewrites that may be suspected, by the maximum FP16 time of their layers."""
+    """Rewrites that may be suspected: with weights, or with layers that take longer than `END_ON_GPU` in FP16."""
     model, graph = settings.cost[0], network.graph
     alive = {id(node) for node in graph.nodes}
     for applied in network.applied:
@@ -154,7 +156,7 @@ def _heavy(network: Network, settings: Settings) -> Iterator[Applied]:
 
 
 def _planned(network: Network, settings: Settings) -> Decision:
-    """Plan with every scale that data would supply if requested; scale values hardly affect the time."""
+    """Plan with nominal scales instead of observed ones, because scale values hardly affect the time."""
     scales = network.scales.fork()
     if settings.assume_scales:
         scales.assume(name for name in network.graph.tensors() if network.types.is_float(name))
@@ -175,7 +177,7 @@ def together(one: Found, other: Found) -> Found:
 
 class Outcome(NamedTuple):
     """Milliseconds with transitions: a lower bound, and the estimate (None if a layer is unknown). gpu: number of
-    layers there."""
+    layers on the GPU."""
 
     least: float
     total: Optional[float]
@@ -189,7 +191,8 @@ def outcome(network: Network, settings: Settings) -> Outcome:
 
 
 def report_left_out(refused: Found, diagnostics: Diagnostics, outcomes: Sequence[Outcome] = ()) -> None:
-    """outcomes: of the network with the rewrites and without them, if that is the reason."""
+    """Report rewrites that are left out. outcomes: of the network with and without the rewrites, if time is the
+    reason."""
     for rule, nodes in refused.items():
         first, more = next(iter(nodes)), len(nodes) - 1
         behind = f" and {counted(more, 'more node')}" if more else ""

@@ -1,5 +1,5 @@
-"""A plan on a DLA: the plan by scales and the verdicts of the DLA become one record for each layer, and a few numbers
-for all (shares of layers, MACs and time, transitions between devices and precisions)."""
+"""A plan on a DLA: one record for each layer from the plan by scales and the verdicts of the DLA, and the totals
+(shares of layers, MACs and time, transitions between devices and precisions)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from qdq_translator.targets.precision import (
 
 def settle(graph: Graph, plan: Sequence[LayerPlan], verdicts: Sequence[Verdict], costs: CostPlan) -> list[LayerPlan]:
     """The plan by scales (`make_plan`) with the DLA's verdicts and the estimate, one for each node. A limit that keeps
-    a layer above INT8 gives its precision and its reason. A layer on the GPU of a DLA network is not avoidable, unless
-    a scale would change that."""
+    a layer above INT8 sets its precision and its reason. A layer of a DLA network that runs on the GPU is not
+    avoidable, unless a scale would move it to the DLA."""
     settled = (_settled(row, verdict) for row, verdict in zip(plan, verdicts))
     rows = [dataclasses.replace(row, cost=costs.layer_row(index)) for index, row in enumerate(settled)]
     between = _between(graph, rows)
@@ -66,7 +66,7 @@ def _settled(row: LayerPlan, verdict: Verdict) -> LayerPlan:
 
 
 def _hypotheses(row: LayerPlan, decided: Sequence[Finding]) -> tuple[str, ...]:
-    """What the rounding of a layer in FP16 on the DLA rests on. decided: the limits that keep it there."""
+    """Hypotheses behind the rounding of a layer in FP16 on the DLA. decided: the limits that keep it in FP16."""
     if row.precision == INT8 and all(BY_ID[finding.limit].check is equal_ranges for finding in decided):
         return (RANGES,)
     some_scale = not set(row.missing).issuperset((*row.inputs, *row.outputs))
@@ -74,8 +74,8 @@ def _hypotheses(row: LayerPlan, decided: Sequence[Finding]) -> tuple[str, ...]:
 
 
 def _between(graph: Graph, rows: Sequence[LayerPlan]) -> set[str]:
-    """Layers of the DLA in INT8 that, with those in INT8 that they touch, have no weights and only FP16 layers of the
-    DLA around them: TensorRT may find it faster to leave them in FP16 than to convert twice."""
+    """INT8 layers of the DLA in connected groups without weights that only FP16 layers of the DLA surround: TensorRT
+    may find it faster to run them in FP16 than to convert twice."""
     inside = (ON_DLA, INT8)
     runs = {row.name: (row.device, row.precision) for row in rows}
     groups: Unions[str] = Unions()
@@ -85,7 +85,7 @@ def _between(graph: Graph, rows: Sequence[LayerPlan]) -> set[str]:
             continue
         groups.root(row.name)
         for name in _touched(graph, row):
-            run = runs.get(name, inside)  # the application gives and takes codes
+            run = runs.get(name, inside)  # graph inputs and outputs count as INT8
             if name in runs and run == inside:
                 groups.join(row.name, name)
             elif run[1] != NO_PRECISION:
@@ -100,7 +100,7 @@ def _between(graph: Graph, rows: Sequence[LayerPlan]) -> set[str]:
 
 
 def _touched(graph: Graph, row: LayerPlan) -> Iterator[str]:
-    """The layers that make and read its tensors; '' for the application."""
+    """The layers that make and read the tensors of a layer; '' for graph inputs and outputs."""
     for name in row.inputs:
         producer = graph.producer.get(name)
         yield "" if producer is None else producer.name
@@ -111,7 +111,7 @@ def _touched(graph: Graph, row: LayerPlan) -> Iterator[str]:
 
 
 def headline(graph: Graph, types: TensorTypes, plan: Sequence[LayerPlan]) -> tuple[Shares, Transitions]:
-    """Layers, MACs and time of each verdict, and the transitions between them. Linear in the nodes."""
+    """Layers, MACs and time of each verdict, and the transitions between them, in linear time."""
     shares = []
     for place in (DLA_INT8, DLA_FP16, GPU):
         rows = [row for row in plan if _place(row) == place]
@@ -126,12 +126,12 @@ def headline(graph: Graph, types: TensorTypes, plan: Sequence[LayerPlan]) -> tup
 
 
 def _place(row: LayerPlan) -> str:
-    """As in `Verdict.verdict`, but 'none' for a layer that is folded."""
+    """Like `Verdict.verdict`, but 'none' for a folded layer."""
     return GPU if row.device == ON_GPU else row.runs
 
 
 def _transitions(graph: Graph, types: TensorTypes, plan: Sequence[LayerPlan]) -> tuple[Transition, Transition]:
-    """(between precisions, between devices). Nodes that are fused into one layer of the DLA run as that layer does."""
+    """(between precisions, between devices). Nodes that are fused into one DLA layer count as that layer."""
     own = {row.name: _place(row) for row in plan}
     places = {row.name: own[(row.cost and row.cost.fused_into) or row.name] for row in plan}
     precision: dict[str, Optional[int]] = {}

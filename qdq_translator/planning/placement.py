@@ -10,9 +10,9 @@ the INT8 layers are those of the plan; a test checks that on every network.
    values if its own output stays float and would be rounded by the same scale. A graph output with a scale is rounded
    if its producer is INT8 (for the cost see rule S2).
 3. Fusion (fact 5.8): an INT8 Conv, ConvTranspose, Gemm or MatMul fuses with the Add, and the Add with the Relu or Clip,
-   that is the only reader of its output. Whether a scale on the tensor between them then applies is not settled. `fuse`
-   True: no, the tensor passes unrounded (documented for NVIDIA's DLA software); False: yes. The Add of a constant is a
-   bias (fact 5.7), which passes unrounded either way. If two such layers meet in an Add, only one of them fuses: the
+   that is the only reader of its output. It is not known whether a scale on the tensor between them still applies.
+   `fuse` True: no, the tensor is not rounded (documented for NVIDIA's DLA software); False: yes. The Add of a constant
+   is a bias (fact 5.7), whose input is never rounded. If two such layers meet in an Add, only one of them fuses: the
    one with the unary marker (rule S9), else the later one.
 4. Weights are rounded by TensorRT's rule (fact 5.1, 5.2) in INT8 layers only.
 
@@ -34,15 +34,15 @@ from qdq_translator.scales.inference import pass_through
 from qdq_translator.targets.precision import FP16, INT8, ON_GPU, LayerPlan, float_activations, float_ends
 
 COMMUTING = (*pass_through.DEFAULT_OPS, "Unsqueeze", "Identity", "Dropout", "DepthToSpace", "SpaceToDepth")
-"""Rounding before or after them is the same where both sides have one scale."""
+"""Rounding before or after them is the same if input and output have one scale."""
 
 
 @dataclass(frozen=True)
 class Placement:
     """held: rounded tensor -> scale, in graph order. int8, higher: names of the layers in INT8, and of those above it.
     weights: (node name, input index) of each weight that an INT8 layer rounds. stay_float: tensors with a scale that no
-    INT8 layer reads. fused: tensors with a scale that pass a fusion unrounded. open: fused ones whose rounding would
-    change the result (a bias and a clamp under one scale hide it)."""
+    INT8 layer reads. fused: tensors with a scale that a fusion does not round. open: those of `fused` whose rounding
+    would change the result (not before a bias or a clamp with the same scale)."""
 
     held: dict[str, float]
     int8: frozenset[str] = frozenset()
@@ -54,8 +54,8 @@ class Placement:
 
 
 def by_device(plan: Sequence[LayerPlan], other: Collection[str] = ()) -> dict[str, str]:
-    """Layer -> the precision that its device gives it, of those that rest on more than scales and layer argument.
-    other: hypotheses that hold at their other end."""
+    """Layer -> the precision on its device, for layers whose precision does not follow from scales and layer argument
+    alone. other: hypotheses to take at their other end."""
     found: dict[str, str] = {
         row.name: row.precision for row in plan if row.limited or (row.precision == INT8 and row.device != ON_GPU)
     }
@@ -70,8 +70,7 @@ def by_device(plan: Sequence[LayerPlan], other: Collection[str] = ()) -> dict[st
 def by_ranges(
     plan: Sequence[LayerPlan], scales: Mapping[str, float], other: Collection[str], unary: Collection[str] = ()
 ) -> Mapping[str, float]:
-    """`scales`, with the largest of them for all tensors that must share it if hypothesis `ranges` holds at its other
-    end."""
+    """`scales`; if `other` has hypothesis `ranges`, tensors that must share a scale have the largest one of them."""
     found = dict(scales)
     for row in plan if RANGES in other else ():
         if RANGES in row.hypotheses:
@@ -92,13 +91,13 @@ def place(
     planned: Mapping[str, str] = {},
     by_inputs: bool = False,
 ) -> Placement:
-    """Place the roundings of a network; see the module for `fuse` and `explicit`. `scales` may name tensors not in the
-    graph; unusable values count as missing. `unary`: tensors whose scale is a unary marker. `planned`: layer ->
-    precision on its device if scales and layer argument allow INT8 (see `by_device`). by_inputs: as under strong
-    typing, a multiplying layer is INT8 if its inputs have scales; the Add or clamp that it fuses with needs none on
+    """Place the roundings of a network; for `fuse` and `explicit` see the module. `scales` may name tensors that are
+    not in the graph; unusable values count as missing. `unary`: tensors whose scale is a unary marker. `planned`: layer
+    -> precision on its device if scales and layer argument allow INT8 (see `by_device`). by_inputs: as under strong
+    typing, a multiplying layer is INT8 if its inputs have scales; the Add or clamp that it fuses with needs no scale on
     that input."""
     known = _scaled(graph, types, scales)
-    asked = precisions.get("*", "int8")  # of all layers that are not named
+    asked = precisions.get("*", "int8")  # for all layers that are not named
     wanted = {
         node.name
         for node in graph.nodes
@@ -106,7 +105,7 @@ def place(
     }
     layers, able = _allowed(graph, types, known, wanted, planned, explicit, by_inputs)
     int8 = able & wanted
-    # who reads codes: layers in INT8; of pairs, all but the layers that only the layer argument keeps above
+    # readers of quantized values: INT8 layers; with pairs all layers but those above INT8 by the layer argument alone
     needing = {node.name for node in graph.nodes} - (able - wanted) if explicit else int8
     free = _stay_float(graph, int8, needing, known, explicit)
     inside = _fusions(graph, int8, known, free, fuse and not explicit, unary)
@@ -137,14 +136,14 @@ def _allowed(
     explicit: bool,
     by_inputs: bool,
 ) -> tuple[set[str], set[str]]:
-    """Layers with a precision, and those of them whose scales allow INT8. wanted: layers that nothing else keeps above
-    INT8."""
+    """Layers with a precision, and those of them whose scales allow INT8. wanted: layers that neither device nor layer
+    argument keeps above INT8."""
     layers: set[str] = set()
     kept: set[str] = set()  # above INT8 by their device or the layer argument alone
     int8: set[str] = set()
     for node in graph.nodes:
         inputs, outputs = float_ends(node, graph, types)
-        if not inputs and planned.get(node.name) == INT8:  # a comparison: it has no float output
+        if not inputs and planned.get(node.name) == INT8:  # a comparison, which has no float output
             inputs = float_activations(node.reads(), graph, types)
         if not inputs:
             continue
@@ -157,14 +156,15 @@ def _allowed(
 
 
 def _maker_fused_with(graph: Graph, node: Node, lacking: Sequence[str]) -> str:
-    """Of an Add or clamp the multiplying layer whose output it alone reads, if it lacks that tensor's scale; or ''."""
+    """The multiplying layer that an Add or clamp fuses with, if the only tensor without a scale is the one between
+    them, else ''."""
     maker = graph.producer.get(lacking[0]) if len(lacking) == 1 and node.is_op("Add", *CLAMPS) else None
     alone = maker is not None and maker.is_op(*WEIGHTED) and graph.only_consumer(lacking[0]) is node
     return maker.name if maker is not None and alone else ""
 
 
 def _weights(graph: Graph, int8: set[str]) -> Iterator[tuple[str, int]]:
-    """Layers in INT8 and their inputs that are weights."""
+    """(node name, input index) of every weight of an INT8 layer."""
     for node in graph.nodes:
         for index in WEIGHT_INPUTS.get(node.op_type, ()) if node.is_standard and node.name in int8 else ():
             stored = graph.initializers.get(node.input(index))
@@ -175,7 +175,8 @@ def _weights(graph: Graph, int8: set[str]) -> Iterator[tuple[str, int]]:
 def _stay_float(
     graph: Graph, int8: set[str], needing: set[str], known: Mapping[str, float], explicit: bool
 ) -> set[str]:
-    """Rule 2: tensors with a scale whose codes nobody needs. needing: layers that need the codes of what they read."""
+    """Rule 2: tensors with a scale whose quantized values no layer needs. needing: layers that need those of their
+    inputs."""
     free: set[str] = set()
     for name in reversed(list(known)):
         producer, readers = graph.producer.get(name), graph.consumers(name)
@@ -183,7 +184,7 @@ def _stay_float(
             rounded = explicit or (producer is not None and producer.name in int8)
         else:
             rounded = explicit and not readers
-        # a Relu or data movement needs none if its output stays float and would be rounded like its input
+        # a Relu or data movement needs none if its output stays float and has the scale of its input
         if not rounded and all(
             r.is_op(*COMMUTING)
             and r.inputs[0] == name
@@ -203,7 +204,7 @@ def _fusions(
     fused: dict[str, bool] = {}
     joining = ("bias", "sum", "clamp") if fuse else ("bias",)
     left = set(int8)
-    # backwards, so that of two products that meet in an Add the later one gets it; markers before all
+    # backward: if two products meet in an Add, the later one fuses with it; those with a unary marker come first
     products = [n for n in graph.nodes_reversed if n.is_op(*WEIGHTED) and n.name in int8]
     for last in sorted(products, key=lambda n: n.outputs[0] not in unary):
         name, how = last.outputs[0], ""
@@ -220,8 +221,8 @@ def _fusions(
 
 
 def _joins(reader: Node, name: str, last: Node, graph: Graph) -> str:
-    """As what `reader` of the tensor `name` may join a fusion: 'bias', 'sum' or 'clamp'; '' if it may not. last: the
-    product, or the sum that has joined it: one sum a fusion."""
+    """The part that `reader` of the tensor `name` can have in a fusion: 'bias', 'sum' or 'clamp'; '' if it is not
+    fused. last: the product, or the sum that is fused with it (one sum per fusion)."""
     if reader.is_op(*CLAMPS) and reader.inputs[0] == name:
         return "clamp"
     if not reader.is_op("Add"):

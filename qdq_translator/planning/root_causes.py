@@ -1,12 +1,12 @@
 """Root causes of layers above INT8: the few tensors behind many missing scales, and the options that give them one.
 
-A missing tensor is a *root* if no scale rule would give it a scale even if the other roots had theirs. Each tensor is
-tried alone on a copy of the scale table, with a nominal scale; then roots are selected, sources first, each with all
-tensors that follow from it. The set is the smallest possible if every rule needs only one known tensor, else (Mul,
-parallel Slices) a small one. The time is linear in the graph.
+A tensor without a scale is a *root* if no scale rule would give it one even if the other roots had theirs. Each tensor
+is tried alone on a copy of the scale table, with a nominal scale; then roots are selected, sources first, each with all
+tensors that follow from it. The set is the smallest possible if every rule needs only one known tensor, otherwise (Mul,
+parallel Slices) it is small. The time is linear in the graph.
 
-Cures: the same inference with further options. A root that gets its scale this way is cured by them; any other root by
-data (rule K1) if the data can give one, or by quantizing it in the model.
+Cures: the same inference is run with further options. A root that gets its scale this way is cured by these options;
+any other root by data (rule K1) if data can give a scale, or by quantizing it in the model.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def find_root_causes(
     users: Callable[[str], str] = lambda tensor: tensor,
     saved: Optional[Mapping[str, float]] = None,
 ) -> FoundCauses:
-    """Reads graph and scales of `context`; changes neither. users: from a tensor to the one of the user's model that
-    cures name in its stead. saved: layer -> milliseconds that its missing scales would save, which causes are ranked
-    by; None without an estimate."""
+    """Find the causes; `context` is only read. users: maps a tensor to the one of the user's model that cures name.
+    saved: layer -> milliseconds that its missing scales would save, by which causes are ranked; None without an
+    estimate."""
     wanted = _missing(plan, context)
     if not wanted:
         return FoundCauses([], [], [])
@@ -52,7 +52,7 @@ def find_root_causes(
 
 
 def explain(plan: list[LayerPlan], causes: Iterable[RootCause]) -> list[LayerPlan]:
-    """The plan with cause and cure of every avoidable layer, and the reason completed by them."""
+    """The plan with the cause and cure of every avoidable layer, which its reason also states."""
     cause_of = {tensor: cause for cause in causes for tensor in (cause.tensor, *cause.follows)}
     explained = []
     for layer in plan:
@@ -66,14 +66,15 @@ def explain(plan: list[LayerPlan], causes: Iterable[RootCause]) -> list[LayerPla
 
 
 def _missing(plan: list[LayerPlan], context: Context) -> dict[str, None]:
-    """Tensors without scale around avoidable layers, in graph order; graph outputs only if also read."""
+    """Tensors without scale around avoidable layers, in graph order; graph outputs only if a node reads them too."""
     graph = context.graph
     missing = (tensor for layer in plan if layer.avoidable for tensor in layer.missing)
     return dict.fromkeys(t for t in missing if t not in graph.outputs or graph.consumer_count(t))
 
 
 def _waits_only_for(tensors: Container[str], layer: LayerPlan) -> bool:
-    """A layer that makes an unquantized graph output stays in higher precision whatever its inputs get (rule S2)."""
+    """Whether scales for `tensors` would suffice; never for a layer that makes an unquantized graph output (rule
+    S2)."""
     return layer.avoidable and bool(layer.missing) and all(tensor in tensors for tensor in layer.missing)
 
 
@@ -101,7 +102,7 @@ def _describe(
     for tensor, root in root_of.items():
         if tensor != root:
             follows[root].append(tensor)
-    # data give no scale to a graph output (rule S2) and none inside a normalization; given data have no more to give
+    # data give no scale to a graph output (rule S2) or inside a normalization, and data that were used give no more
     from_data = set() if context.policy.by_data else follows.keys() - inside_normalizations(graph) - set(graph.outputs)
     alone, shared = _waiting(plan, root_of)
     position = {name: index for index, name in enumerate(graph.tensors())}
@@ -133,8 +134,8 @@ def _describe(
 
 
 def _cure(tensors: Sequence[str], cures: Cures, name: str, from_data: bool) -> tuple[tuple[str, ...], str]:
-    """The options that give all of these tensors a scale, and the action in words. name: of the first in the user's
-    model."""
+    """The options that give all of these tensors a scale, and the action in words. name: name of the first in the
+    user's model."""
     if all(tensor in cures for tensor in tensors):
         options = command_line(flag for tensor in tensors for flag in cures[tensor].flags)
         if options:
@@ -148,7 +149,7 @@ def _sum(saved: Optional[Mapping[str, float]], layers: Iterable[str]) -> float:
 
 
 def _gain(layers: Sequence[LayerPlan], saved: Optional[Mapping[str, float]]) -> tuple[float, int, int]:
-    """Milliseconds, MACs and number: what causes are ranked by."""
+    """Key for ranking causes: milliseconds, MACs, number of layers."""
     return _sum(saved, (layer.name for layer in layers)), add_macs(layers) or 0, len(layers)
 
 
@@ -166,7 +167,7 @@ def _group(
     ]
 
     def helped(keys: Collection[_Key]) -> list[LayerPlan]:
-        """Layers that need no more than these."""
+        """Layers that need only cures of these groups."""
         return [layer for layer, needs in waiting if needs.issubset(keys)]
 
     own = {key: helped([key]) for key in members}
@@ -186,7 +187,7 @@ def _group(
 
 
 _NOMINAL = 0.9 / 127
-"""The scale that a tensor is tried with: an amax of 0.9, so that the inverse sigmoid exists (rule S5)."""
+"""Scale for trials: an amax of 0.9, so that the inverse sigmoid exists (rule S5)."""
 
 
 class _Trial(ScaleTable):
@@ -230,7 +231,8 @@ class Roots:
         return root_of
 
     def _edges(self) -> dict[str, list[str]]:
-        """Missing tensor -> missing tensors that one rule at one node would give when it alone had a scale."""
+        """Missing tensor -> missing tensors to which one rule at one node would give a scale if only this tensor had
+        one."""
         edges: dict[str, list[str]] = {}
         for tensor in self.wanted:
             self.trial.infer(tensor, _NOMINAL, Origin("try"))
@@ -269,14 +271,14 @@ class Flag(NamedTuple):
 
 
 class Cure(NamedTuple):
-    """A scale that further options would give. flags: on the way to it, in the order in which they were needed."""
+    """A scale that further options would give. flags: the options needed, in the order in which the rules apply."""
 
     scale: TensorScale
     flags: Tuple[Flag, ...]
 
 
 Cures = Dict[str, Cure]
-"""Tensor -> its cure, in the order in which the scales came."""
+"""Tensor -> its cure, in the order of inference."""
 
 _WITHIN_INPUT_RANGE = (
     *("Abs", "Elu", "Gelu", "GlobalMaxPool", "LeakyRelu", "Neg", "ReduceMax", "ReduceMin", "ThresholdedRelu"),
@@ -286,7 +288,7 @@ for `--addtl_ops_to_infer_adjacent_scales`."""
 
 
 def everything_on(context: Context) -> Policy:
-    """The policy of `context` with every inference rule switched on that could matter for this graph."""
+    """The policy of `context` with every further inference option that could matter for this graph."""
     present = {node.op_type for node in context.graph.nodes if node.is_standard}
     given = context.policy
     more = tuple(op for op in _WITHIN_INPUT_RANGE if op in present and op not in given.passed)
@@ -297,7 +299,7 @@ def everything_on(context: Context) -> Policy:
 def _infer_with(context: Context, policy: Policy) -> ScaleTable:
     table = context.scales.fork()
     for name, scale in context.scales.items():
-        if scale.origin.rule in MARKERS:  # no ranges: the rules would take them for some
+        if scale.origin.rule in MARKERS:  # markers are not ranges, and the rules would use them as such
             table.drop(name)
     infer_scales(dataclasses.replace(context, scales=table, policy=policy), Diagnostics())
     return table
@@ -313,7 +315,7 @@ def try_rules(context: Context, policy: Policy) -> Cures:
             continue
         origin, node = scale.origin, nodes.get(scale.origin.node)
         sources = [origin.source]
-        if node is not None and origin.source not in table:  # several tensors, whose names may hold what stands between
+        if node is not None and origin.source not in table:  # several; their names may contain ', '
             sources = [n for n in (*node.inputs, *node.outputs) if n != tensor]
         flags = {flag: None for source in sources if source in cures for flag in cures[source].flags}
         own = _flag(origin.rule, node, context.policy) if node is not None else None
@@ -324,7 +326,7 @@ def try_rules(context: Context, policy: Policy) -> Cures:
 
 
 def _flag(rule: str, node: Node, policy: Policy) -> Optional[Flag]:
-    """The option to add for `rule` at `node`; None if none."""
+    """The option to add for `rule` at `node`; None if no option is needed."""
     if rule == "S3" and node.op_type not in (*pass_through.OPS, "Clip"):
         return None if node.op_type in policy.passed else Flag(_MORE_OPERATORS, node.op_type)
     switches = RULES[rule].options
@@ -343,7 +345,7 @@ def command_line(flags: Iterable[Flag]) -> tuple[str, ...]:
 def what_if(
     context: Context, plan: list[LayerPlan], more: Policy, cures: Cures, wanted: dict[str, None]
 ) -> list[WhatIf]:
-    """Every option that matters alone, then all of them together."""
+    """The effect of every option that matters alone, then of all of them together."""
     flags = dict.fromkeys(flag for tensor, cure in cures.items() if tensor in wanted for flag in cure.flags)
     singles = dict.fromkeys(flag.option for flag in flags)
     rows = []
@@ -380,7 +382,8 @@ def who(layers: list[LayerPlan]) -> str:
 
 
 def evidence(tensor: str, context: Context) -> str:
-    """Quantized neighbours of the tensor: ' (its reader Add '/m/Add' has a scale on its output)'."""
+    """A quantized neighbour of the tensor: ' (the output of its reader Add '/m/Add' is)', to follow 'was never
+    quantized'; '' if there is none."""
     for what, index in (("the other operand", 0), ("the output", 1)):
         for reader in context.graph.consumers(tensor):
             if any(name in context.scales for name in (reader.inputs, reader.outputs)[index] if name != tensor):
@@ -389,7 +392,7 @@ def evidence(tensor: str, context: Context) -> str:
 
 
 def why_not(tensor: str, context: Context, cures: Cures) -> str:
-    """Which rule would give the tensor a scale and why it did not."""
+    """Which rule would give the tensor a scale and why it does not."""
     producer = context.graph.producer.get(tensor)
     if tensor in cures:
         origin = cures[tensor].scale.origin

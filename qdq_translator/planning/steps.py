@@ -26,13 +26,13 @@ from qdq_translator.scales.inference import Context
 from qdq_translator.scales.network import Applied
 
 MOST = 12.0
-"""dB: two bits."""
+"""Largest loss in dB: two bits."""
 LARGEST = 1 << 16
 _FP16_MAX, _SPACING = float(np.finfo(np.float16).max), 2.0**-10
 Span = Tuple[float, float]
 """The smallest and the largest value that a tensor can have."""
 _Known = Optional[Tuple[Span, List[float]]]
-"""Span of the outputs, and by how much at most noise of each input grows; None if it is not known."""
+"""Span of the outputs, and the largest gain for the noise of each input; None if they are not known."""
 _MOVES = (
     *(*operators.REARRANGES, *operators.PARTS, "MaxPool", "GlobalMaxPool", "ReduceMax"),
     *("Expand", "Tile", "Resize", "Pad"),
@@ -43,12 +43,12 @@ _SATURATE: dict[str, tuple[Callable[[float], float], float]] = {
     "Tanh": (math.tanh, 1.0),
     "Erf": (math.erf, 1.13),
 }
-"""Operator -> the function, which grows, and its steepest slope."""
+"""Operator -> its function, which is monotonic, and the steepest slope."""
 
 
 class Result(NamedTuple):
-    """A tensor that a rewrite computes for the rest of the network. kept, new: tensor -> step^2 of its rounding as it
-    arrives here; of tensors that were there, and of those that rewrites made."""
+    """A tensor that a rewrite computes for the rest of the network. kept, new: tensor -> step^2 of its rounding times
+    the gain to this result; of tensors that existed before, and of tensors that rewrites made."""
 
     name: str
     kept: dict[str, float]
@@ -56,7 +56,7 @@ class Result(NamedTuple):
 
     @property
     def lost(self) -> float:
-        """dB; 0 if there is nothing to compare with."""
+        """Loss in dB; 0 if there is no other noise to compare with."""
         before, added = sum(self.kept.values()), sum(self.new.values())
         if not before or not math.isfinite(before):
             return math.inf if math.isinf(added) and not before else 0.0
@@ -80,7 +80,7 @@ def drop_coarse(context: Context, applied: Sequence[Applied]) -> None:
 
 
 def left_out(context: Context, applied: Sequence[Applied], infer: Callable[[], object]) -> dict[str, dict[str, str]]:
-    """Case 2. Rule -> node that it took -> why its rewrite is left out. infer: infers the scales of the context; it is
+    """Case 2. Rule -> node that it rewrote -> why the rewrite is left out. infer: infers the scales of the context;
     called if a rewrite has new tensors."""
     makers = {name: one for one in applied for name in one.new}
     found: dict[str, dict[str, str]] = {}
@@ -112,7 +112,7 @@ class _Steps:
         self._noise: dict[str, dict[str, float]] = {}
 
     def _read_inside(self, name: str) -> bool:
-        """Whether layers of rewrites alone read the tensor: the noise that it adds did not exist before."""
+        """Whether only layers of rewrites read the tensor, so that its noise did not exist before."""
         readers = self.graph.consumers(name)
         return bool(readers) and all(id(one) in self._made for one in readers)
 
@@ -129,7 +129,7 @@ class _Steps:
                     yield Result(name, kept, {one: power for one, power in own.items() if one in self.inside})
 
     def span(self, name: str) -> Span:
-        """Of a tensor without known range: without end."""
+        """Span of a tensor, infinite if its range is not known."""
         values = self.graph.array(name)
         if values is not None:
             return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
@@ -151,7 +151,8 @@ class _Steps:
         return max(map(abs, self.span(name)))
 
     def _through(self, node: Node) -> Optional[dict[str, float]]:
-        """Noise of the outputs before they are rounded; None, and no span, if the gain of the layer is not known."""
+        """Noise of the outputs before they are rounded, and their span as a side effect; None, without span, if the
+        gain is not known."""
         data = [name for name in (node.inputs[:1] if node.is_op(*_MOVES) else node.inputs) if name]
         known = self._gains(node, data)
         if known is None:
@@ -164,7 +165,7 @@ class _Steps:
         for name, gain in zip(data, gains):
             before = self._largest(name)
             share = reach / before if math.isfinite(before) and before > 0 else 1.0
-            relative = node.is_op("Mul", "Div", "Clip", *_SATURATE)  # FP16 is finer where values are small
+            relative = node.is_op("Mul", "Div", "Clip", *_SATURATE)  # the FP16 step shrinks with the values
             for one, power in (self._noise.get(name) or self._given(name)).items():
                 own = min(gain, share) if relative and one not in self.context.scales else gain
                 noise[one] = noise.get(one, 0.0) + own * own * power
@@ -174,14 +175,14 @@ class _Steps:
         return {} if self.graph.is_constant(name) else {name: self._step(name) ** 2}
 
     def _gains(self, node: Node, data: Sequence[str]) -> _Known:
-        if node.is_op("Conv", "BatchNormalization"):  # whose weights need no span
+        if node.is_op("Conv", "BatchNormalization"):  # their weights need no span
             return self._linear(node, self.span(data[0]))
         if not node.is_op(*_GAINS):
             return None
         return _GAINS[node.op_type](node, [self.span(name) for name in data], self.graph)
 
     def _linear(self, node: Node, span: Span) -> _Known:
-        """A Scale, or a Conv of few weights: the largest gain of an output channel."""
+        """Span and gain of a Scale, or of a Conv with few weights: the largest gain of an output channel."""
         scale = operators.scale_layer(node, self.graph.array)
         if scale is not None:
             ends = [_times(end, scale[0].astype(np.float64)) + scale[1] for end in span]
@@ -199,7 +200,7 @@ class _Steps:
 
 
 def _times(end: float, values: np.ndarray) -> np.ndarray:
-    """Without NaN for an end at infinity and a factor of 0."""
+    """`end * values`, with 0 instead of NaN for an infinite end and a factor of 0."""
     return np.where(values == 0, 0.0, np.where(values == 0, 1.0, values) * end)
 
 
@@ -224,7 +225,7 @@ def _average(node: Node, spans: Sequence[Span], graph: Graph) -> _Known:
 
 
 def _product(node: Node, spans: Sequence[Span], graph: Graph) -> _Known:
-    """Of a * b, or a / b; None for a divisor that may be 0."""
+    """Span and gains of a * b or a / b; None for a divisor that may be 0."""
     if len(spans) != 2 or not all(math.isfinite(end) for span in spans for end in span):
         return None
     one, other = spans
@@ -240,7 +241,8 @@ def _product(node: Node, spans: Sequence[Span], graph: Graph) -> _Known:
 
 
 def _unscaled(span: Callable[..., Span]) -> Callable[[Node, Sequence[Span], Graph], _Known]:
-    """An operator that hands the noise of each input on as it is. span: of its output, from those of its inputs."""
+    """An operator that passes on the noise of each input unchanged. span: computes the span of its output from those of
+    its inputs."""
     return lambda node, spans, graph: (span(*spans), [1.0] * len(spans))
 
 

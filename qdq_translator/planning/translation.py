@@ -1,4 +1,4 @@
-"""A translation as a value, below everything that writes it."""
+"""A translation as a value, without the code that writes it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Translated:
     users_nodes: dict[str, tuple[str, str]]
     """`Network.users_nodes`."""
     planned_types: TensorTypes
-    """`Network.planned_types`: what plan, limits and estimate are made for."""
+    """`Network.planned_types`: the shapes for which plan, limits and estimate are made."""
     trained: Mapping[str, TrainedWeight] = field(default_factory=dict)
     """`Network.trained`."""
 
@@ -68,12 +68,12 @@ class Translated:
 
     @cached_property
     def scale_origins(self) -> dict[str, Origin]:
-        """Origins of those scales, in the files' format."""
+        """Origins of `tensor_scales`, in the format of the files."""
         return {name: self.scales[name].origin.row() for name in self.tensor_scales}
 
     @property
     def assumed(self) -> bool:
-        """Nothing but a plan: its scales were assumed."""
+        """Whether this is only a plan, with assumed scales."""
         return any(scale.origin.rule == ASSUMED for _, scale in self.scales.items())
 
     @property
@@ -83,6 +83,6 @@ class Translated:
 
     @cached_property
     def cache(self) -> CalibrationCache:
-        """Scales that TensorRT reads: tensors of the model, then those of its own network (rule S10)."""
+        """The scales for TensorRT: tensors of the model, then those of TensorRT's own network (rule S10)."""
         entries = {**self.tensor_scales, **self.automatic}
         return make_cache(self.hardware.cache_number, entries, entries, self.options.cache_algorithm)

@@ -20,7 +20,7 @@ from qdq_translator.ir.weights import Initializer, to_array
 from qdq_translator.scales.network import TrainedWeight
 
 _AT_ONCE = 2**20
-"""Codes that are compared in one step: enough for NumPy, little for memory."""
+"""Quantized values that are compared in one step: large enough for NumPy to be fast, and small in memory."""
 
 
 def check_weights(graph: Graph, types: TensorTypes, trained: Mapping[str, TrainedWeight]) -> list[WeightCheck]:
@@ -45,7 +45,7 @@ _HIDDEN = "values cannot be compared: the weight has a zero point, or arithmetic
 def _checked(
     name: str, node: str, tensor: Initializer, trained: TrainedWeight, channels: Optional[OutputChannels]
 ) -> WeightCheck:
-    """channels: None if the weight has one scale."""
+    """Compare one weight. channels: None if the weight has one scale."""
     dims, codes, tally, note = tuple(tensor.dims), trained.codes, _Tally(), _HIDDEN
 
     def rows(values: np.ndarray) -> np.ndarray:
@@ -54,7 +54,7 @@ def _checked(
     if codes is not None and tuple(codes.dims) == dims:
         note = ""
         made, wanted = rows(to_array(tensor)), rows(codes.array())
-        for block in row_blocks(made.shape):  # some channels at a time
+        for block in row_blocks(made.shape):  # a few channels at a time, to limit memory
             tally.add(made[block], wanted[block])
     count = math.prod(dims)
     return WeightCheck(
@@ -85,7 +85,7 @@ class _Tally:
         self.largest_error = 0.0
 
     def add(self, weight: np.ndarray, codes: np.ndarray) -> None:
-        """Float weights and trained codes, a row for each channel."""
+        """Add float weights and their trained quantized values, one row per channel."""
         made, scale = tensorrt_weight_codes(np.ascontiguousarray(weight), (0,))
         full = np.abs(codes).max(axis=1, initial=0) == INT8_MAX
         same = made == codes
@@ -111,8 +111,8 @@ class _Tally:
 
 
 def _several_scales(weights: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """For each row, whether its codes were dequantized with scales that differ by more than half precision's rounding:
-    twice 2^-11 of a weight in float16, 2^-9 in bfloat16."""
+    """For each row, whether its quantized values were dequantized with scales that differ by more than half precision's
+    rounding: twice 2^-11 of a weight in float16, 2^-9 in bfloat16."""
     told = codes != 0
     steps = weights.astype(np.float64) / np.where(told, codes, 1)
     highest = np.where(told, steps, -np.inf).max(axis=1, initial=-np.inf)

@@ -1,5 +1,5 @@
-"""What further scales and options would gain on a DLA: milliseconds of each layer that lacks a scale, and options, each
-evaluated on the model, then all together, ranked by gain."""
+"""The gain of further scales and options on a DLA: milliseconds of each layer that lacks a scale, and options,
+evaluated one by one and all together, ranked by gain."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from qdq_translator.targets.precision import add_macs
 def what_if_on_dla(
     now: Decision, decide_with: Callable[[dict[str, Any]], Decision], may_rewrite: bool, may_approximate: bool
 ) -> list[WhatIf]:
-    """Single options that gain something, best first, then all together if that gains more. decide_with: decides for
-    the model with changed options. may_rewrite, may_approximate: whether to include `--dla_rewrites`, for which the
-    passes run again, and `--dla_rewrites approximate`."""
+    """Single options with a gain, best first, then all together if they gain more. decide_with: decides for the model
+    with changed options. may_rewrite, may_approximate: whether to include `--dla_rewrites`, for which the passes run
+    again, and `--dla_rewrites approximate`."""
     base = _row((), now)
     candidates = _candidates(now, may_rewrite, may_approximate)
     singles: list[tuple[dict[str, Any], WhatIf]] = []
@@ -39,7 +39,7 @@ def what_if_on_dla(
 
 
 def _candidates(now: Decision, may_rewrite: bool, may_approximate: bool) -> list[dict[str, Any]]:
-    """Options that are off and could matter here."""
+    """Options that are off and could matter for this network."""
     policy = now.context.policy
     changes: list[dict[str, Any]] = []
     if any(layer.missing for layer in now.plan):
@@ -68,7 +68,8 @@ def _row(flags: tuple[str, ...], decision: Decision) -> WhatIf:
 
 
 def _gain(row: WhatIf, base: WhatIf) -> tuple[int, float, int, int]:
-    """Layers kept off the GPU, time, MACs and layers in INT8, in this order: GPU layers have no estimated time."""
+    """Fewer GPU layers, less time, more MACs and layers in INT8, in this order, because GPU layers have no estimated
+    time."""
     return (
         (base.gpu_layers or 0) - (row.gpu_layers or 0),
         round((base.milliseconds or 0.0) - (row.milliseconds or 0.0), 6),
@@ -78,12 +79,13 @@ def _gain(row: WhatIf, base: WhatIf) -> tuple[int, float, int, int]:
 
 
 def saved_by_scales(dla: DlaPlan, costs: CostPlan) -> Optional[dict[str, float]]:
-    """Layer that waits for a scale alone -> milliseconds that INT8 would save; None if there is no estimate."""
+    """Layer that only a missing scale keeps in FP16 -> milliseconds that INT8 would save; None if there is no
+    estimate."""
     if costs.milliseconds is None:
         return None
-    # what is fused behind a convolution in INT8 may be in either precision: its first node says what a layer waits for
+    # nodes fused behind an INT8 convolution may have either precision, so only the first node of a layer counts
     return {
-        # not below 0: small tensors, which INT8 pads to 32 channels, can be estimated a hair slower
+        # not below 0: small tensors, which INT8 pads to 32 channels, can be estimated slightly slower
         verdict.name: max(0.0, (cost.fp16_milliseconds or 0.0) - (cost.int8_milliseconds or 0.0))
         for verdict, cost in zip(dla.layers, costs.layers)
         if cost is not None
