@@ -2,8 +2,8 @@
 
 A pass edits the graph, and renames tensors and nodes only through `rename_tensor` and `rename_node`. Tables keyed by
 tensor are updated at once; mentions of a name (origins of scales, the log of rewrites, messages) are updated between
-passes, in one sweep for any number of renames. Code that only reads the finished network (inference, plan, causes,
-verdicts, weight checks) gets the parts that it needs, not this object.
+passes, once for any number of renames. Code that only reads the finished network (inference, plan, causes, verdicts,
+weight checks) gets the parts that it needs, not this object.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Applied:
 
 
 def report_applied(applied: Sequence[Applied], what: str, diagnostics: Diagnostics, **more: Any) -> None:
-    """Applications of one rule, in one line. more: further data."""
+    """Report the applications of one rule in one line. more: further data."""
     first = applied[0].before[0][0]
     diagnostics.info(
         applied[0].rule,
@@ -67,7 +67,7 @@ def report_applied(applied: Sequence[Applied], what: str, diagnostics: Diagnosti
 
 
 def report_kept(diagnostics: Diagnostics, rule: str, kept: Mapping[str, str]) -> None:
-    """kept: node that a rule could not fold -> why."""
+    """Report nodes that a rule could not fold. kept: node -> reason."""
     for name in list(kept)[:1]:
         diagnostics.info(
             rule, f"'{name}'{others(kept)} cannot be folded: {kept[name]}.", node=name, data={"layers": kept}
@@ -76,9 +76,8 @@ def report_kept(diagnostics: Diagnostics, rule: str, kept: Mapping[str, str]) ->
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """One rewrite rule, to be proved by `--prove`. It has the name of the rule, its applications, and the graph before
-    and after it, each as a model without weights plus the weights, not copied. error: maximum change by the rule for
-    values up to 1."""
+    """One rewrite rule to be proved by `--prove`: its name, its applications, and the graph before and after it, each
+    as a model without weights plus the weights, not copied. error: maximum change by the rule for values up to 1."""
 
     rule: str
     applied: tuple[Applied, ...]
@@ -88,8 +87,9 @@ class Stage:
 
 
 class Network:
-    """See the module. trained: initializer -> its trained quantized values. applied: the log of rewrites, in order.
-    derived, withheld: data for scale inference on tensors created by rewrites (`inference.Context`)."""
+    """A network during the passes (see the module). trained: initializer -> its trained quantized values. applied: the
+    log of rewrites, in order. derived, withheld: data for scale inference on tensors created by rewrites
+    (`inference.Context`)."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Network:
         self.derived: list[DerivedScale] = []
         self.withheld: dict[str, str] = {}
         self.users: frozenset[str] = frozenset()
-        """The tensors of the user's model, before its quantizers go."""
+        """The tensors of the user's model, before its quantizers are removed."""
         self.opset_given = graph.opset()
         """The exporter's opset, before rule F6 lowers it."""
         self._reasons: dict[int, tuple[Node, str]] = {}
@@ -122,7 +122,7 @@ class Network:
 
     @property
     def types(self) -> TensorTypes:
-        """Types and shapes as they were when the pass at hand first asked. `changed` makes the next question see its
+        """Types and shapes from the first request of the current pass. After `changed` the next request sees its
         edits."""
         if self._types is None:
             self._types, self._types_of = TensorTypes(self.graph, self.input_shapes), self.graph.version
@@ -134,8 +134,8 @@ class Network:
 
     @property
     def planned_types(self) -> TensorTypes:
-        """Types with a batch of 1 if only the batch is open. They are used for DLA plans, because the DLA runs static
-        shapes."""
+        """Types with a batch of 1 if only the batch is open, for DLA plans, because the DLA runs static shapes (fact
+        2.10)."""
         types = self.types
         if self._planned_types is None:
             batches = types.open_batches()
@@ -145,7 +145,8 @@ class Network:
     # ---------------------------------------------------------------- names
 
     def rename_tensor(self, old: str, new: str) -> None:
-        """Rename an output of a node or an initializer; `new` must be free. Graph inputs and outputs keep theirs."""
+        """Rename an output of a node or an initializer; `new` must be free. Graph inputs and outputs keep their
+        names."""
         if old in self.graph.initializers:
             self.graph.rename_initializer(old, new)
         else:
@@ -164,8 +165,8 @@ class Network:
         self.withheld.update(dict.fromkeys(tensors, why))
 
     def merge_tensor(self, gone: str, kept: str) -> None:
-        """Redirect readers of `gone`, which has no producer any more, to `kept` with the same values. The scale of
-        `gone` moves to `kept`, unless that has one or is constant."""
+        """Redirect readers of `gone`, whose producer was removed, to `kept` with the same values. The scale of `gone`
+        moves to `kept`, unless `kept` has one or is constant."""
         self.graph.replace_uses(gone, kept)
         self.graph.value_info.pop(gone, None)
         why = self.withheld.pop(gone, None)
@@ -198,9 +199,9 @@ class Network:
         return users
 
     def users_nodes(self) -> dict[str, tuple[str, str]]:
-        """Node of the finished network that the user's model does not have like that -> (name, operator) of the node
-        there whose work it does: of several that were rewritten together the one of its own name, else of its own
-        operator, else the first."""
+        """Node of the finished network that the user's model does not have in this form -> (name, operator) of the node
+        that it replaces; of several that were rewritten together the one with the same name, else the same operator,
+        else the first."""
         known: dict[str, tuple[str, str]] = {}
         for one in self.applied:
             given = {name: known.get(name, (name, op)) for name, op in one.before}
@@ -222,16 +223,16 @@ class Network:
         self._renamed_nodes.pop(new, None)
         node.name = new
 
-    # ---------------------------------------------------------------- what was left
+    # ---------------------------------------------------------------- nodes left as they are
 
     def leave(self, node: Node, why: str, last: bool = False) -> None:
-        """Notes why a rewrite left a node as it is; the first reason stays, or the one that is `last`."""
+        """Record why a rewrite left a node as it is; the first reason stays, unless a later one is `last`."""
         if last or id(node) not in self._reasons:
             self._reasons[id(node)] = (node, why)
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Node, as it is called now -> why it was left."""
+        """Current name of a node -> why it was left."""
         return {node.name: why for node, why in self._reasons.values()}
 
     # ---------------------------------------------------------------- between passes
@@ -259,7 +260,7 @@ class Network:
 
 
 class _Names(Dict[str, str]):
-    """Old name -> the name now, through several renamings; every other name is itself."""
+    """Old name -> current name, through several renamings; any other name maps to itself."""
 
     def __init__(self, renamed: dict[str, str]) -> None:
         for old, new in renamed.items():
@@ -272,7 +273,7 @@ class _Names(Dict[str, str]):
 
 
 def followed(steps: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Old name -> new names through several steps. A name that leads back to itself was kept."""
+    """Old name -> new names, through several steps. A name that leads back to itself was kept."""
 
     def ends(name: str, path: tuple[str, ...], done: set[str]) -> list[str]:
         if name not in steps or name in path:

@@ -14,7 +14,7 @@ from qdq_translator.core.formats.calibration_cache import is_usable
 from qdq_translator.core.rules import STATED
 
 ASSUMED = "assumed"
-"""Not a rule: the origin of every scale of `qdq-translator plan`."""
+"""Origin of every assumed scale of `qdq-translator plan`; not a rule."""
 
 
 class Origin(report_rows.Origin):
@@ -44,21 +44,23 @@ class TensorScale:
 
 
 class ScaleTable(Dict[str, TensorScale]):
-    """Tensor name -> TensorScale. Explicit scales are observed first and settled once; rules then add, never change."""
+    """Tensor name -> TensorScale. Explicit scales are observed first and settled once; rules then add scales and never
+    change one."""
 
     def __init__(self, scales: Iterable[Tuple[str, TensorScale]] = ()) -> None:
         super().__init__(scales)
         self.observed: dict[str, dict[float, TensorScale]] = {}
-        """Tensor -> each value that some quantizer gives it, the first one's word, in order (after `settle` too)."""
+        """Tensor -> each observed value -> the scale of the first quantizer that gave it, in order (kept after
+        `settle`)."""
         self.settled = False
 
     def observe(self, tensor: str, value: float, origin: Origin) -> None:
-        """One quantizer's word about a tensor; several may differ until `settle`."""
+        """Add the scale that one quantizer gives a tensor; quantizers may differ until `settle`."""
         value = float(np.float32(value))
         self.observed.setdefault(tensor, {}).setdefault(value, TensorScale(value, origin))
 
     def rename(self, old: str, new: str) -> None:
-        """Move the observations and scale of `old` to `new`, which keeps any scale that it has."""
+        """Move the observations and scale of `old` to `new`; a scale that `new` already has stays."""
         for scale in self.observed.pop(old, {}).values():
             self.observe(new, scale.value, scale.origin)
         if old in self:
@@ -113,7 +115,7 @@ class ScaleTable(Dict[str, TensorScale]):
         return True
 
     def replace(self, tensor: str, value: float, origin: Origin) -> None:
-        """Overrides a scale; for steps that the user asked for by name (--unify_scales max)."""
+        """Override a scale, for steps that the user requested (--unify_scales max)."""
         self[tensor] = TensorScale(float(np.float32(value)), origin)
 
     def fork(self) -> ScaleTable:
@@ -125,7 +127,7 @@ class ScaleTable(Dict[str, TensorScale]):
         return None if scale is None else scale.value
 
     def assume(self, tensors: Iterable[str]) -> None:
-        """Replace all scales with one and the same for each of `tensors`: for a plan before quantization."""
+        """Replace all scales with one nominal scale for each of `tensors`, for a plan before quantization."""
         self.clear()
         self.update(dict.fromkeys(tensors, TensorScale(float(np.float32(1 / 127)), Origin(ASSUMED))))
 
@@ -145,7 +147,7 @@ def _report_unusable(tensor: str, scale: TensorScale, diagnostics: Diagnostics) 
 
 
 def _chosen(tensor: str, scales: Sequence[TensorScale], policy: str, diagnostics: Diagnostics) -> TensorScale:
-    """One of different scales of a tensor."""
+    """The scale to use of several different ones of a tensor."""
     where = ", ".join(f"{s.value:.6g} at '{s.origin.node}'" for s in scales)
     if policy == "error":
         raise UnsupportedQuantizer(

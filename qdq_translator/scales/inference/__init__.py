@@ -19,13 +19,13 @@ from qdq_translator.scales.table import TensorScale
 __all__ = ["Context", "Observe", "Policy", "all_rules", "infer_scales", "rules_by_op"]
 
 Observe = Callable[[Context], bool]
-"""Gives scales from data (rule K1) through `Context.give`: one, several, or none; True if it gave any."""
+"""Gives any number of scales from data (rule K1) through `Context.give`; True if it gave any."""
 
 
 def infer_scales(context: Context, diagnostics: Diagnostics, observe: Optional[Observe] = None) -> None:
     """Fill the scale table. Every phase runs forward in topological order, then backward in reverse order, until
     nothing changes. The first rule that gives a tensor a scale wins; explicit scales never change. observe: called
-    after the exact rules until it has nothing more to give; the exact rules propagate its scales first."""
+    after the exact rules until it gives no more scales; the exact rules propagate its scales after each call."""
     exact, *guesses = phases(context.policy)
     _to_rest(exact, context)
     while observe is not None and observe(context):
@@ -75,7 +75,7 @@ class ScaleRule:
 
 
 HANDED_ON = ScaleRule("", pass_through.OPS, pass_through.forward, pass_through.backward)
-# backward as it is: int8 saturation clips what the clamp clips
+# backward the output's scale: int8 saturation then clips the same values as the clamp
 CLIP = ScaleRule("", ("Clip",), formulas.clip_forward, hand_on("S3", back=True))
 CONCAT = ScaleRule("infer_concat_scales", ("Concat",), formulas.concat_forward, formulas.concat_backward)
 CONCAT_PARTLY = ScaleRule("infer_concat_scales", ("Concat",), formulas.concat_partly_forward, formulas.concat_backward)
@@ -109,13 +109,12 @@ PHASES: dict[str, tuple[tuple[ScaleRule, ...], ...]] = {
 }
 """`--inference` -> its phases, each run to a fixed point before the next one begins (rule S4).
 
-A tensor keeps the first scale that it gets (S1), so the order is what decides. Exact rules come first: what they give
-follows from the model's own scales, and nothing that is guessed may take its place. Then what is observed on data (rule
-K1: `infer_scales` takes it as a function), because an observation is better than any bound; with it known, the exact
-rules go on. Then the guesses: bounds by definition (B1), sums (S11), products (S8) and means (S6), which are upper
-bounds and cost resolution only; last a Concat some of whose inputs stay unknown (S7), a lower bound. All earlier rules
-stay on in a later phase. Unary scales (S9) are no ranges: they are added behind all phases, so that no rule builds on
-them.
+A tensor keeps the first scale that it gets (S1), so the order decides. Exact rules come first: their scales follow from
+the model's own, and no estimate may replace them. Then scales are observed on data (rule K1, the `observe` of
+`infer_scales`), because an observation is better than any bound, and the exact rules propagate them. Then come bounds
+by definition (B1), sums (S11), products (S8) and means (S6), upper bounds that only cost resolution; last a Concat with
+inputs that stay unknown (S7), a lower bound. All earlier rules stay on in a later phase. Unary scales (S9) are not
+ranges: they are added after all phases, so that no rule uses them.
 
 `--inference reference` is NVIDIA's order and NVIDIA's formulas, lower bounds included, in one phase.
 """
@@ -139,7 +138,7 @@ def phases(policy: Policy) -> tuple[tuple[ScaleRule, ...], ...]:
 
 
 def rules_by_op(rules: tuple[ScaleRule, ...]) -> dict[str, list[ScaleRule]]:
-    """ONNX operator -> the rules that hold for it, in their order."""
+    """ONNX operator -> its rules, in order."""
     by_op: dict[str, list[ScaleRule]] = {}
     for rule in rules:
         for op in rule.ops:
@@ -156,11 +155,11 @@ def all_rules(policy: Policy) -> tuple[ScaleRule, ...]:
 
 
 TOLD_SHARE = 0.1
-"""What a saturating SiLU input may add to the output, as a share of the output's range, before it is told."""
+"""Largest error of the output by a saturating SiLU input that is not reported, as a share of the output's range."""
 
 
 def _report_unknown_operators(context: Context, diagnostics: Diagnostics) -> None:
-    """Operators that the user named and the model does not have: a misspelt one would do nothing, in silence."""
+    """Report operators that the user named and the model does not have: a misspelt one would silently do nothing."""
     if not context.policy.passed:
         return
     present = dict.fromkeys(node.op_type for node in context.graph.nodes)
@@ -176,7 +175,7 @@ def _report_unknown_operators(context: Context, diagnostics: Diagnostics) -> Non
 
 
 def _report_unary(given: list[str], context: Context, diagnostics: Diagnostics) -> None:
-    """Rule S9."""
+    """Report the scales of rule S9."""
     if not given:
         return
     on_gpu = not context.policy.for_dla
@@ -191,11 +190,11 @@ def _report_unary(given: list[str], context: Context, diagnostics: Diagnostics) 
 
 
 _Noted = List[Tuple[str, TensorScale]]
-"""Scales about which there is something to say, by tensor."""
+"""Scales with a note to report, by tensor."""
 
 
 def _report_clipped(noted: _Noted, context: Context, diagnostics: Diagnostics) -> None:
-    """Scales that are lower bounds, rule by rule."""
+    """Report scales that are lower bounds, one diagnostic per rule."""
     clipped: dict[str, list[str]] = {}
     for name, scale in noted:
         if scale.origin.note == LOWER_BOUND or (scale.origin.rule == "S5" and scale.origin.source):
@@ -214,7 +213,8 @@ def _report_clipped(noted: _Noted, context: Context, diagnostics: Diagnostics) -
 
 
 def _report_lifted(noted: _Noted, context: Context, diagnostics: Diagnostics) -> None:
-    """Inputs of a SiLU or HardSwish whose saturation below shows in the output (rule S8)."""
+    """Report inputs of a SiLU or HardSwish whose saturation of negative values changes the output noticeably (rule
+    S8)."""
     given = {s.origin.node: (name, s) for name, s in noted if s.origin.note.startswith(self_gated.NOTE)}
     shares: dict[str, float] = {}
     for node in context.graph.nodes if given else ():
@@ -238,7 +238,7 @@ def _report_lifted(noted: _Noted, context: Context, diagnostics: Diagnostics) ->
 
 
 def _report_swallowed(context: Context, diagnostics: Diagnostics) -> None:
-    """Inputs of a Concat all of whose values the model's own scale behind it rounds to 0 (rule C3)."""
+    """Report inputs of a Concat that become all 0 on the model's own scale of its output (rule C3)."""
     lost: dict[str, str] = {}
     for node in context.graph.of("Concat"):
         behind = context.scales.get(node.outputs[0])

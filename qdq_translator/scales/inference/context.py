@@ -1,4 +1,4 @@
-"""Shared input of all scale rules: the graph (read only), the types, and guarded access to the scale table."""
+"""Input of all scale rules: the graph (read only), the types, and guarded access to the scale table."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from qdq_translator.ir.types import TensorTypes
 from qdq_translator.scales.table import Origin, ScaleTable
 
 LOWER_BOUND = "a lower bound: larger values are clipped"
-"""The note of every scale that its tensor's values may exceed."""
+"""Note of every scale whose range the tensor's values may exceed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class DerivedScale:
     """The scale of a tensor that a rewrite made: `max(factor * (scale of source + scales of more) + plus, least)`, as
-    soon as `source`, `more` and `needs` have one. plus, least: scales. rule, node: its origin."""
+    soon as `source`, `more` and `needs` have scales. plus, least: scales. rule, node: its origin."""
 
     tensor: str
     source: str
@@ -35,7 +35,7 @@ class DerivedScale:
 
     @property
     def tensors(self) -> tuple[str, ...]:
-        """Every tensor that it names."""
+        """Every tensor that the record names."""
         return (self.tensor, self.source, *self.more, *self.needs)
 
     def renamed(self, names: Mapping[str, str]) -> DerivedScale:
@@ -75,8 +75,8 @@ class Context:
         return self.scales.value(tensor)
 
     def amax(self, tensor: str) -> Optional[float]:
-        """Largest magnitude allowed by an activation's scale or a constant's values. None if neither is known, and for
-        a constant of zeros."""
+        """Largest magnitude by an activation's scale or a constant's values. None if neither is known or all values are
+        0."""
         value = self.scales.value(tensor)
         if value is not None:
             return value * INT8_MAX
@@ -94,7 +94,7 @@ class Context:
         return (float(found.min()), largest) if largest > 0 else None
 
     def may_have(self, tensor: str) -> bool:
-        """Rule S2: no graph output, no constant, no integer ever gets an inferred scale."""
+        """Rule S2: graph outputs, constants and integers never get an inferred scale."""
         return (
             bool(tensor)
             and tensor not in self.graph.outputs
@@ -107,8 +107,8 @@ class Context:
         return tensor not in self.scales and self.may_have(tensor)
 
     def give(self, tensor: str, value: Optional[float], rule: str, node: Node, source: str, note: str = "") -> bool:
-        """Add a scale (None: it is not known) by `rule` if rules S1 and S2 allow it; True if it was added. source: the
-        tensors that it is derived from, separated by ', ' ('' for none)."""
+        """Add a scale by `rule` if it is known (not None) and rules S1 and S2 allow it; True if it was added. source:
+        the tensors from which it is derived, separated by ', ' ('' for none)."""
         known = value is not None and self.lacks(tensor)
         return known and self.scales.infer(tensor, value or 0.0, Origin(rule, node.name, source, note))
 
@@ -122,11 +122,11 @@ class Context:
 
 @dataclass(frozen=True)
 class Policy:
-    """on: names of the options of `rules.py` that are given (`infer_concat_scales`). passed: operators that the user
-    declares to keep the scale of their input. mode: 'sound', or 'reference' for NVIDIA's order and formulas. target: as
-    in --target. unify: what is done where the tensors of one layer of a DLA have different ranges ('off', 'warn',
-    'max', 'data', 'requantize'), as long as none loses more than max_bits_lost. by_data: what no rule gives is observed
-    on data (rule K1). keep_norms: rule P1 is on."""
+    """on: the options of `rules.py` that are enabled (`infer_concat_scales`). passed: operators that keep the scale of
+    their input, as declared by the user. mode: 'sound', or 'reference' for NVIDIA's order and formulas. target: as in
+    --target. unify: treatment of tensors of one DLA layer that have different ranges ('off', 'warn', 'max', 'data',
+    'requantize'), if none loses more than max_bits_lost. by_data: scales that no exact rule gives are observed on data
+    (rule K1). keep_norms: rule P1 is on."""
 
     on: frozenset[str] = frozenset()
     passed: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """Formulas of the scale rules for one node: `forward` gives scales to its outputs, `backward` to its inputs.
 
-Every function returns True if it gave a scale; `PHASES` lists them as rows. `Context.give` keeps rules S1 and S2.
+Every function returns True if it gave a scale; `PHASES` lists them as rows. `Context.give` enforces rules S1 and S2.
 Formulas with `reference` in their name are NVIDIA's and apply only with `--inference reference`: their result is a
 lower bound of the range, so the values can clip. They cost a trained network with gates 3 points of Top-1
 (`e2e_workflow/inference_flags`).
@@ -22,7 +22,8 @@ from qdq_translator.scales.inference.context import LOWER_BOUND, Context
 def hand_on(
     rule: str, back: bool = False, note: str = "", where: Callable[[Node, Context], object] = lambda node, context: True
 ) -> Callable[[Node, Context], bool]:
-    """The output gets the scale of the first input, or the input that of the output, if `where` is true of the node."""
+    """A formula that gives the output the scale of the first input (`back`: the input that of the output), for nodes
+    for which `where` returns True."""
 
     def apply(node: Node, context: Context) -> bool:
         source, target = (node.outputs[0], node.inputs[0]) if back else (node.inputs[0], node.outputs[0])
@@ -83,7 +84,7 @@ def sigmoid_reference_backward(node: Node, context: Context) -> bool:
     value = context.scale(node.outputs[0])
     if value is None or not context.lacks(node.inputs[0]):
         return False
-    amax = float(np.float32(value * INT8_MAX))  # the float32 nearest to 1/127 means 1
+    amax = float(np.float32(value * INT8_MAX))  # rounded to float32, so that a scale of 1/127 gives exactly 1
     if not 0.5 < amax < 1:
         return False
     amax_in = math.log(amax / (1 - amax))
@@ -95,7 +96,7 @@ def sigmoid_reference_backward(node: Node, context: Context) -> bool:
 
 
 def is_spatial_mean(node: Node, context: Context) -> bool:
-    """Averages over exactly the spatial axes of a 4-D or 5-D tensor; never the ReduceMean of a decomposed
+    """Whether the node averages over exactly the spatial axes of a 4-D or 5-D tensor and is not part of a decomposed
     LayerNormalization."""
     if not node.is_op("ReduceMean"):
         return True
@@ -107,7 +108,8 @@ def is_spatial_mean(node: Node, context: Context) -> bool:
 
 
 def is_mean_of_normalization(node: Node, graph: Graph) -> bool:
-    """True for the means of a decomposed normalization: of x, which is then subtracted from x, and of a square."""
+    """True for the means of a decomposed normalization: the mean of x, which is subtracted from x, and the mean of a
+    square."""
     source = node.inputs[0]
     if any(reader.is_op("Sub") and source in reader.inputs for reader in graph.consumers(node.outputs[0])):
         return True
@@ -127,7 +129,7 @@ def inside_normalizations(graph: Graph) -> set[str]:
             continue
         inside.add(node.outputs[0])
         producer = graph.producer.get(node.inputs[0])
-        if producer is not None and producer.is_op("Pow", "Mul"):  # the mean of the squares: what they are made of, too
+        if producer is not None and producer.is_op("Pow", "Mul"):  # a mean of squares: their sources too
             inside.update((node.inputs[0], producer.inputs[0]))
         pending = [node.outputs[0]]
         while pending:
@@ -142,9 +144,9 @@ def inside_normalizations(graph: Graph) -> set[str]:
 
 
 def around_normalizations(graph: Graph) -> dict[str, str]:
-    """Rule P1: layer without weights that reads or makes the input of a LayerNormalization (in one piece or in parts,
-    those of rule D29 included), with only views and Transposes in between -> that input. None if a layer with weights
-    reads the input too, and thus rounds it."""
+    """Rule P1: layer without weights that reads or makes the input of a LayerNormalization (one node, its parts, or the
+    parts of rule D29), with only views and Transposes in between -> that input. Left out if a layer with weights reads
+    the input too, and thus rounds it."""
     inside = inside_normalizations(graph)
     found: dict[str, str] = {}
     for node in graph.nodes:
@@ -158,7 +160,7 @@ def around_normalizations(graph: Graph) -> dict[str, str]:
 
 
 def _readers_and_maker(tensor: str, graph: Graph) -> dict[str, Node]:
-    """Name -> layer that reads or makes the tensor or another view of it; without makers that have weights or clamp."""
+    """Name -> layer that reads or makes the tensor or another view of it, except makers with weights and clamps."""
     layers: dict[str, Node] = {}
     pending = [tensor]
     while pending:
@@ -173,10 +175,10 @@ def _readers_and_maker(tensor: str, graph: Graph) -> dict[str, Node]:
 
 
 def _read_by_mean_of_channels(node: Node, graph: Graph) -> str:
-    """What a LayerNormalization over channels reads, if the node is the Conv of its mean that rule D29 made (in FP16);
-    else ''. Before the Conv, D29 may scale all channels by one factor."""
+    """The input of a LayerNormalization over channels, if the node is the Conv of its mean that rule D29 made (in
+    FP16), else ''. D29 may scale all channels by one factor before the Conv."""
     stored = graph.initializers.get(node.input(1))
-    if not node.is_op("Conv") or (stored is not None and stored.dims[0] != 1):  # no other weight has to be decoded
+    if not node.is_op("Conv") or (stored is not None and stored.dims[0] != 1):  # avoids reading larger weights
         return ""
     values = graph.array(node.input(1))
     if values is None or len(values) != 1 or np.any(values != values.dtype.type(1 / values.size)):
@@ -196,7 +198,7 @@ def _read_by_mean_of_channels(node: Node, graph: Graph) -> str:
 
 
 def concat_forward(node: Node, context: Context) -> bool:
-    """Largest input scale, once all inputs have one (as the DLA uses for unequal ones: fact 5.9, `--unify_scales`)."""
+    """Largest input scale, once all inputs have one (the DLA needs one range for all: fact 5.9, `--unify_scales`)."""
     ranges = [context.amax(name) for name in node.inputs]
     largest = max((amax for amax in ranges if amax is not None), default=0.0)
     source = "" if None in ranges else node.inputs[ranges.index(largest)]
@@ -204,7 +206,7 @@ def concat_forward(node: Node, context: Context) -> bool:
 
 
 def concat_partly_forward(node: Node, context: Context) -> bool:
-    """The largest *known* scale, a lower bound if some inputs have none: given after every other rule had its turn."""
+    """The largest *known* scale, a lower bound if some inputs have none, and therefore the last rule."""
     source = max(node.inputs, key=lambda name: context.scale(name) or 0.0)
     note = LOWER_BOUND if any(context.scale(name) is None for name in node.inputs) else ""
     return context.give(node.outputs[0], context.scale(source), "S7", node, source, note)
@@ -218,9 +220,8 @@ def concat_backward(node: Node, context: Context) -> bool:
 
 
 def _by_constant(node: Node, context: Context) -> Optional[tuple[str, float]]:
-    """(activation, factor) of a Mul of it and a constant, or a Div of it by one, if all values of the constant have one
-    magnitude, so that input and output determine each other's range; None otherwise, and for 0, which does not
-    determine the input."""
+    """(activation, factor) of a Mul or Div of an activation by a constant whose values all have one magnitude, so that
+    input and output determine each other's range; None otherwise, and for a constant of 0."""
     for name, other in (node.inputs, node.inputs[::-1])[: 1 if node.is_op("Div") else 2]:
         least, most = (None if context.graph.is_constant(name) else context.magnitudes(other)) or (0.0, 1.0)
         if least == most:
@@ -243,14 +244,14 @@ def constant_backward(node: Node, context: Context) -> bool:
 
 
 def product_forward(node: Node, context: Context) -> bool:
-    """The product of two ranges, an upper bound."""
+    """The output gets the product of two ranges, an upper bound."""
     a, b = (context.amax(name) for name in node.inputs) if context.lacks(node.outputs[0]) else (None, None)
     value = None if a is None or b is None else a * b / INT8_MAX
     return context.give(node.outputs[0], value, "S8", node, ", ".join(node.inputs))
 
 
 def product_reference_backward(node: Node, context: Context) -> bool:
-    """Two of the three ranges give the third."""
+    """The missing input gets the output's range divided by that of the other input."""
     out = context.amax(node.outputs[0])
     changed = False
     for name, other in (node.inputs, node.inputs[::-1]):
@@ -292,7 +293,7 @@ def _give_sum(tensor: str, known: Sequence[str], node: Node, context: Context) -
 
 
 def leaky_backward(node: Node, context: Context) -> bool:
-    """An input that nothing else reads gets the range of the output, which is equal to it above 0. On the DLA the
+    """An input without other readers gets the range of the output; their positive values are equal. On the DLA the
     tensor is inside a fused layer, and with a scale that layer runs in INT8."""
     value, slope = context.scale(node.outputs[0]), _slope(node, context)
     if value is None or slope is None or context.graph.only_consumer(node.inputs[0]) is not node:
@@ -303,7 +304,7 @@ def leaky_backward(node: Node, context: Context) -> bool:
 
 
 def has_slope(node: Node, context: Context) -> bool:
-    """The output is at most as large as the input."""
+    """Whether no slope makes the output larger than the input."""
     return _slope(node, context) is not None
 
 
@@ -322,8 +323,8 @@ def _slope(node: Node, context: Context) -> Optional[float]:
 
 def add_unary_scales(context: Context) -> list[str]:
     """Rule S9, with `--add_unary_ew_scales_for_dla`: scale 1.0 on a Conv output that only feeds a two-input Add whose
-    other input has a real scale. The DLA fuses the two and never applies it; without it TensorRT would raise both to
-    FP16 (fact 5.8). It is given last, so that no other rule builds on it. Returns the tensors that got one, in graph
+    other input has a real scale. The DLA fuses the two and never applies the scale; without it TensorRT would raise
+    both to FP16 (fact 5.8). It is given last, so that no other rule uses it. Returns the tensors that got one, in graph
     order."""
     given = []
     note = "not applied where TensorRT fuses Conv and Add; otherwise values above 127 saturate"

@@ -12,7 +12,7 @@ from qdq_translator.ir.operators import PARTS, RESIZES, data_outputs, in_trainin
 from qdq_translator.scales.inference.context import Context
 
 DEFAULT_OPS = ("MaxPool", "Flatten", "Relu", "Pad", "Transpose", "Reshape", "Squeeze")
-"""What NVIDIA's translator passes scales through."""
+"""Operators that NVIDIA's translator passes scales through."""
 WHOLE_OPS = ("Unsqueeze", "Identity", "Dropout", "Expand", "DepthToSpace", "SpaceToDepth", "Tile", "Cast")
 OPS = (*DEFAULT_OPS, *WHOLE_OPS, *PARTS, *RESIZES)
 _ALWAYS = frozenset(OPS) - {"Dropout", "Pad", *RESIZES}
@@ -55,7 +55,7 @@ def backward(node: Node, context: Context) -> bool:
     if not node.is_op(*PARTS):
         return context.give(tensor, context.scale(node.outputs[0]), "S3", node, node.outputs[0])
     readers = context.graph.consumers(tensor)
-    # another layer, or the same tensor as a parameter too, reads values that no output bounds
+    # any other reader, also one with the tensor as parameter, sees values that no output bounds
     if not all(one.inputs[0] == tensor and one.inputs.count(tensor) == 1 and applies(one, context) for one in readers):
         return False
     outputs = [name for one in readers for name in data_outputs(one) if context.graph.is_used(name)]

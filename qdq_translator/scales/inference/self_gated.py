@@ -45,7 +45,7 @@ class Gate:
 
     def inverse(self, y: float) -> float:
         """The positive x with `product(x) = y` for y > 0, to the last bits of a double, by bisection."""
-        low, high = y / self.top, y / self.value(0.0)  # the gate is at most its top, and at least what it is at 0
+        low, high = y / self.top, y / self.value(0.0)  # the gate is between its value at 0 and its top
         for _ in range(64):
             middle = (low + high) / 2
             low, high = (middle, high) if self.product(middle) < y else (low, middle)
@@ -67,7 +67,7 @@ def hard_sigmoid(alpha: float, beta: float) -> Gate:
 
 
 def gate_of(node: Node) -> Optional[Gate]:
-    """Gate computed by a node; None for other operators, and if it does not rise or is closed at 0."""
+    """Gate computed by a node; None for other operators, and for a gate that does not rise or is 0 at x = 0."""
     if node.is_op("Sigmoid"):
         return SIGMOID
     if node.is_op("HardSwish"):
@@ -81,7 +81,7 @@ def gate_of(node: Node) -> Optional[Gate]:
 
 
 def parts(node: Node, context: Context) -> Optional[tuple[str, list[Node], Gate]]:
-    """(x, the nodes that compute its gate, that gate) if `node` multiplies x by it."""
+    """(x, the nodes that compute its gate, the gate) if `node` computes `x * gate(x)`, else None."""
     if not node.is_op("Mul"):
         gate = gate_of(node)
         return None if gate is None else (node.inputs[0], [], gate)
@@ -93,7 +93,8 @@ def parts(node: Node, context: Context) -> Optional[tuple[str, list[Node], Gate]
 
 
 def _gate(x: str, tensor: str, context: Context) -> Optional[tuple[list[Node], Gate]]:
-    """The nodes between x and its gate `tensor`: perhaps a product with a positive constant, then the gate's own."""
+    """The nodes between x and its gate `tensor`: optionally a product with a positive constant, then those of the
+    gate."""
     graph = context.graph
     maker = graph.producer.get(tensor)
     if maker is None:
@@ -112,8 +113,8 @@ def _gate(x: str, tensor: str, context: Context) -> Optional[tuple[list[Node], G
 
 
 def _factor(node: Node, x: str, graph: Graph) -> Optional[float]:
-    """The constant by which `node` multiplies x and does nothing else: Mul, Div, or the Scale that rule D9 makes of
-    them."""
+    """The factor of a `node` that only multiplies x by a constant: a Mul, a Div, or the Scale into which rule D9
+    rewrites them; else None."""
     if x not in node.inputs:
         return None
     if node.is_op("BatchNormalization"):
@@ -126,12 +127,12 @@ def _factor(node: Node, x: str, graph: Graph) -> Optional[float]:
 
 
 def _error_function(tensor: str, graph: Graph) -> list[Node]:
-    """Nodes that compute `tensor` as the error function of the first node's input; [] if it is anything else."""
+    """Nodes that compute `tensor` as the error function of the first node's input; [] for other functions."""
     maker = graph.producer.get(tensor)
     if maker is not None and maker.is_op("Erf"):
         return [maker]
     found: list[Node] = []
-    for op in ("Tanh", "Mul", "BatchNormalization", "Mul"):  # Tanh(x * (a * x * x + b)), rule D22, from behind
+    for op in ("Tanh", "Mul", "BatchNormalization", "Mul"):  # Tanh(x * (a * x * x + b)), rule D22, from last to first
         maker = graph.producer.get(tensor)
         if maker is None or not maker.is_op(op):
             return []
@@ -164,7 +165,7 @@ def backward(node: Node, context: Context) -> bool:
     between = [one.outputs[0] for one in makers]
     readers = [reader for name in (x, *between) for reader in graph.consumers(name)]
     if any(name in graph.outputs for name in between) or any(id(reader) not in inside for reader in readers):
-        return False  # they see the clipped values too, and nothing bounds what they make of them
+        return False  # they also read the clipped values, and nothing bounds the resulting error
     amax = gate.inverse(value * INT8_MAX)
     note = f"{NOTE}{-amax:.4g} saturate and come out as {gate.product(-amax) + 0.0:.3g}"
     return context.give(x, amax / INT8_MAX, "S8", node, node.outputs[0], note)

@@ -6,13 +6,13 @@
 | Add, Sub, Mul, Div, Max, Min, Sum, Equal, Greater, Less | the inputs | 5.11 [documented] |
 | MaxPool, AveragePool | input and output | 5.10 [documented] |
 
-Tensors that share a range with a common third share it with each other (union-find). The layers are taken in the order
-of what they cost by themselves, and one that would cost any tensor of its set more than `--max_bits_lost` bits of its
-resolution is left out: its tensors keep their ranges, and it stays FP16. (Raising everything made every code of a gate
-0.) Outputs of Sigmoid and Tanh lose nothing: the DLA computes them in FP16 and does not apply their scale (fact 5.12b,
-inferred). Inferred scales that a rule handed on unchanged stay with the tensor that they came from, so that data
-movement in front of a Concat does not end between two scales. Conv outputs with the unary scale of rule S9 are left
-out: the DLA never applies it.
+Tensors that share a range with a common third share it with each other (union-find). Layers are added in the order of
+their own loss of resolution, and a layer that would cost any tensor of its set more than `--max_bits_lost` bits is left
+out: its tensors keep their ranges, and it stays FP16. (Without this limit, all quantized values of a gate became 0.)
+Outputs of Sigmoid and Tanh lose nothing: the DLA computes them in FP16 and does not apply their scale (fact 5.12b,
+inferred). A tensor that inherited its scale unchanged stays in the set of its source, so that data movement before a
+Concat does not end between two scales. Conv outputs with the unary scale of rule S9 are left out, because the DLA never
+applies it.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from qdq_translator.scales.table import Origin
 RULE = "U1"
 SHARING = ("Concat", *ELEMENTWISE, *COMPARISONS, *POOLING)
 SHARES = "shares its range on the DLA"
-"""Begin of the note of a scale from data that several tensors share."""
+"""Start of the note of a scale from data that several tensors share."""
 OTHER_READERS = "other layers read it too: --unify_scales requantize tries to keep its own range for them"
 REFUSED_CURE = "Quantize them with one scale in training, or allow the loss with a larger --max_bits_lost."
 
 
 @dataclass(frozen=True)
 class SharedRange:
-    """Tensors that the DLA requires to share one scale. before: tensor -> its own scale; largest: the scale they need.
-    nodes: the layers that ask for it, in graph order. raised: whether the table now holds `largest` for all. refused:
-    it does not, because that would cost more than `--max_bits_lost`; `nodes` stay FP16. unapplied: tensors whose scale
-    the DLA does not apply."""
+    """Tensors that the DLA requires to share one scale. before: tensor -> its scale before; largest: the scale to
+    share. nodes: the layers that require it, in graph order. raised: whether the table now has `largest` for all.
+    refused: it does not, because of `--max_bits_lost`; `nodes` stay FP16. unapplied: tensors whose scale the DLA does
+    not apply."""
 
     largest: float
     source: str
@@ -57,7 +57,7 @@ class SharedRange:
 
     @property
     def worst(self) -> str:
-        """The tensor that loses most; one whose scale is applied, if there is any."""
+        """The tensor that loses most, among those whose scale is applied if there are any."""
         applied = [tensor for tensor in self.before if tensor not in self.unapplied]
         return min(applied or self.before, key=lambda tensor: self.before[tensor])
 
@@ -79,7 +79,7 @@ class SharedRange:
 
 
 def shared_tensors(node: Node, context: Context) -> list[str]:
-    """Activations with a scale that must have one range at `node`; fewer than two mean that nothing must."""
+    """Activations with a scale that must have one range at `node`; fewer than two if there is no such requirement."""
     if node.is_op("Concat"):
         names = [*node.inputs, *node.outputs]
     elif node.is_op(*ELEMENTWISE, *COMPARISONS):
@@ -99,8 +99,8 @@ def sharing_layers(context: Context) -> list[tuple[Node, list[str]]]:
 
 
 def unify_scales(context: Context, diagnostics: Diagnostics) -> list[SharedRange]:
-    """Reports the sets of tensors whose scales differ and should not, or raises them to the largest (mode 'max', and
-    'data' what the data have not given one range). Nothing is done for GPU targets and with mode 'off'."""
+    """Report sets of tensors with different scales that must be equal, or raise them to the largest (mode 'max'; mode
+    'data' for sets without a common range from data). Does nothing for GPU targets and with mode 'off'."""
     mode, raises = context.policy.unify, context.policy.unifies
     if mode not in ("off", "warn") and not context.policy.for_dla:
         diagnostics.info(
@@ -132,23 +132,23 @@ def _shared(
 
 
 def differing_ranges(context: Context) -> list[tuple[list[str], list[str]]]:
-    """(all tensors, those whose scale the DLA applies) of every set that should be on one scale and is not, as far as
-    no tensor loses more than `--max_bits_lost` by it."""
+    """(all tensors, those whose scale the DLA applies) of every set that should share one scale and does not, if no
+    tensor would lose more than `--max_bits_lost`."""
     sets = _Groups(context, context.policy.max_bits_lost).differing()
     return [(members, [name for name in members if _applied(name, context)]) for members, _ in sets]
 
 
 def sharing(tensor: str, layers: Mapping[str, list[str]], context: Context) -> list[Node]:
-    """Layers that need a range for the tensor that they share with others; [] if no other layer reads it. layers: name
-    of each of `sharing_layers` -> its tensors."""
+    """Layers that require the tensor to share a range with others; [] if every reader does. layers: name of each of
+    `sharing_layers` -> its tensors."""
     readers = context.graph.consumers(tensor)
     found = [node for node in readers if tensor in layers.get(node.name, ())]
     return found if len(found) < len(readers) else []
 
 
 def free_sets(context: Context, freed: Collection[str] = ()) -> list[list[str]]:
-    """Tensors whose scales move together, without sets of a scale of the model's own (but `freed`) or of a bounded
-    operator (rule B1)."""
+    """Sets of tensors whose scales change together, without sets that contain a scale of the model (except `freed`) or
+    the output of a bounded operator (rule B1)."""
     graph, scales, unions = context.graph, context.scales, Unions[str]()
     for name in scales:
         unions.root(name)
@@ -166,7 +166,7 @@ def free_sets(context: Context, freed: Collection[str] = ()) -> list[list[str]]:
 
 
 def is_handed_on(tensor: str, context: Context) -> bool:
-    """True if the tensor has the scale of another one with the same values."""
+    """True if the tensor inherited its scale from another one with the same values."""
     scale = context.scales[tensor]
     return scale.origin.rule in SAME_VALUE and context.scales.value(scale.origin.source) == scale.value
 
@@ -177,13 +177,13 @@ def _applied(tensor: str, context: Context) -> bool:
 
 
 class _Groups:
-    """Sets of tensors that are to be on one scale. refused: layers that would cost a tensor more than `limit` bits."""
+    """Sets of tensors that must share one scale. refused: layers that would cost a tensor more than `limit` bits."""
 
     def __init__(self, context: Context, limit: float) -> None:
         self.context = context
         self.unions: Unions[str] = Unions()
         self.ends: dict[str, tuple[float, float]] = {}
-        """Root -> its set's smallest scale that counts (infinite where none does) and its largest scale."""
+        """Root -> smallest applied scale of its set (infinite if none is applied) and largest scale."""
         self.needs = sharing_layers(context)
         for name, scale in context.scales.items():
             if is_handed_on(name, context):
@@ -196,7 +196,7 @@ class _Groups:
         self.refused = [node for node, _ in self.needs if id(node) in dear]
 
     def differing(self) -> list[tuple[list[str], list[str]]]:
-        """(tensors, nodes) of every set that is not on one scale, in graph order."""
+        """(tensors, nodes) of every set with different scales, in graph order."""
         nodes: dict[str, list[str]] = {}
         refused = {id(node) for node in self.refused}
         for node, shared in self.needs:
@@ -238,7 +238,7 @@ def _bits(ranges: SharedRange) -> str:
 
 
 def _report(ranges: list[SharedRange], context: Context, diagnostics: Diagnostics) -> None:
-    """At most one line for the sets and one for the layers that are refused."""
+    """Report at most one line for the sets and one for the refused layers."""
     sets, refused = [r for r in ranges if not r.refused], [r for r in ranges if r.refused]
     if sets:
         tensors = sum(len(r.before) for r in sets)
