@@ -130,6 +130,20 @@ def test_weights_of_int8_layers_only() -> None:
     )
 
 
+def test_a_batched_product_has_one_scale_for_its_constant() -> None:
+    """Fact 5.2: channels of their own have matrices only."""
+    weight = np.array([[[1.0, 0.02], [0.3, 0.004]]], np.float32)
+    net = network("net (float[1,1,2] x) => (float[1,1,2] y) { [m] y = MatMul(x, w) }", {"x": 0.5, "y": 0.01}, w=weight)
+    x = np.array([[[0.5, 1.0]]], np.float32)
+    scale = np.float32(1 / 127)
+    rounded = np.rint(weight / scale) * scale
+    assert np.abs(rounded[0, :, 1] - weight[0, :, 1]).max() > 0.002
+    np.testing.assert_allclose(run(net, SimulationOptions(), x=x)["y"], x @ rounded, atol=0.0051)
+    simulated = simulate(net, SimulationOptions(), placement=rounded_at_inputs(net)).model
+    stored = {t.name: numpy_helper.to_array(t) for t in simulated.graph.initializer}
+    np.testing.assert_allclose(stored["w_int8"], rounded, rtol=1e-6)
+
+
 def test_float16_above_int8() -> None:
     x = np.full((1, 2, 2, 2), 1 / 3, np.float32)
     net = network(CONV, {}, w=WEIGHT)

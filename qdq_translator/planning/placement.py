@@ -28,7 +28,7 @@ from typing import Collection, Iterator, Mapping, Sequence
 from qdq_translator.core.formats.calibration_cache import is_usable
 from qdq_translator.core.hypotheses import BETWEEN, GPU_INT8, RANGES
 from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.operators import CLAMPS, ELEMENTWISE, WEIGHT_INPUTS, WEIGHTED, output_channels
+from qdq_translator.ir.operators import CLAMPS, ELEMENTWISE, WEIGHT_INPUTS, WEIGHTED, has_one_scale, output_channels
 from qdq_translator.ir.types import TensorTypes
 from qdq_translator.scales.inference import pass_through
 from qdq_translator.targets.precision import FP16, INT8, ON_GPU, LayerPlan, float_activations, float_ends
@@ -168,7 +168,9 @@ def _weights(graph: Graph, int8: set[str]) -> Iterator[tuple[str, int]]:
     for node in graph.nodes:
         for index in WEIGHT_INPUTS.get(node.op_type, ()) if node.is_standard and node.name in int8 else ():
             stored = graph.initializers.get(node.input(index))
-            if stored is not None and output_channels(node, index, len(stored.dims)):
+            rank = 0 if stored is None else len(stored.dims)
+            # constants of batched products have one scale (fact 5.2)
+            if rank and (output_channels(node, index, rank) or has_one_scale(node, index, rank, None)):
                 yield node.name, index
 
 
