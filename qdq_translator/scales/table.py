@@ -21,7 +21,7 @@ class Origin(report_rows.Origin):
     """Which rule gave a scale, at which node, from which tensor. grid: the model's own scale and uint8 zero point, if
     it is not symmetric."""
 
-    grid: Optional[tuple[float, int]] = None
+    grid: Optional[Tuple[float, int]] = None
 
     def row(self) -> report_rows.Origin:
         return report_rows.Origin(self.rule, self.node, self.source, self.note)

@@ -460,24 +460,25 @@ class DataScales:
                     hint="Check the data and the preceding layers: 'verify --per_layer' on the same inputs.",
                 )
         self._report_dead(context)
-        silent = [row_name for row_name, histogram in self._histograms.items() if not histogram.total]
-        if silent:
-            diagnostics.warning(
-                RULE,
-                (
-                    f"{counted(len(silent), 'tensor')} had no finite value in the data and got no scale, for example "
-                    f"'{silent[0]}'."
-                ),
-                tensor=silent[0],
-                hint="Check the data and the preceding layers.",
-                data={"tensors": silent},
-            )
+        self._report_silent()
         method = ",".join((self._wanted.method, *(f"{op}:{own}" for op, own in self._wanted.own.items())))
         diagnostics.info(
             RULE,
             f"{counted(len(rows), 'tensor')} got a scale from {counted(samples, 'sample')} of data ({method}).",
             data={"tensors": rows, "source": self._samples.source, INPUTS: channel_means(self._samples)},
         )
+
+    def _report_silent(self) -> None:
+        silent = [name for name, histogram in self._histograms.items() if not histogram.total]
+        if silent:
+            self._diagnostics.warning(
+                RULE,
+                f"{counted(len(silent), 'tensor')} had no finite value in the data and got no scale, for example "
+                f"'{silent[0]}'.",
+                tensor=silent[0],
+                hint="Check the data and the preceding layers.",
+                data={"tensors": silent},
+            )
 
     def _report_dead(self, context: Context) -> None:
         """Channels of images that are 0 throughout, in tensors that are not."""
