@@ -123,7 +123,7 @@ def test_scales_between_go_to_the_end() -> None:
         pytest.param(
             "a = Reshape (q, three)\ny = Reshape (a, back)",
             "graph output",
-            marks=covers("case 1 to a graph output from a graph input or from what others read"),
+            marks=covers("case 1 to a graph output from a graph input or from a tensor that others read"),
         ),
     ],
 )
@@ -133,7 +133,7 @@ def test_not(body: str, why: str) -> None:
     assert any(why in row.why for row in found.rewritten.rewrites.left(found.rewritten.dla))
 
 
-@covers("what others read in between", "graph outputs in between")
+@covers("tensors in between that others read", "graph outputs in between")
 @pytest.mark.parametrize("other", ["o = Relu (a)", ""])
 def test_not_where_others_read_in_between(other: str) -> None:
     read = "o" if other else "a"

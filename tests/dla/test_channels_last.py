@@ -131,7 +131,7 @@ def test_case_2_layers_around(layer: str, batch: str) -> None:
                      marks=covers("weights that are not constant matrices")),
         pytest.param("12", "t = Transpose <perm = [1, 0]> (x0)\nr = Relu (t)\ny = Gemm <transA = 1> (r, d1)", "1",
                      marks=covers("transA 1")),
-        pytest.param("h,12", "y = MatMul (x0, d1)", "1", marks=covers("sizes that are not known, batch size aside")),
+        pytest.param("h,12", "y = MatMul (x0, d1)", "1", marks=covers("unknown sizes other than the batch size")),
         pytest.param("5,12", "t = Transpose <perm = [1, 0, 2]> (x0)\nr = Relu (t)\ny = MatMul (r, d1)", "3",
                      marks=covers("first axes that are not the batch where the batch size is not 1")),
         pytest.param("2,3,5,12", "y = MatMul (x0, d1)", "1", marks=covers("tensors of five and more dimensions")),

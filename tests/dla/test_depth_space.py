@@ -36,7 +36,7 @@ def test_scales_pass_as_before() -> None:
     assert found.rewritten.scales["m"].origin.rule == "D11"
 
 
-@covers("block sizes above what the DLA takes (stride 8 for the Conv, 22 for the ConvTranspose)")
+@covers("block sizes above the DLA's limits (stride 8 for the Conv, 22 for the ConvTranspose)")
 @pytest.mark.parametrize(
     ("op", "block", "shape", "applies"),
     [

@@ -74,7 +74,7 @@ def test_a_concat_of_branches() -> None:
         pytest.param(
             HEAD + "y = ReduceSum <keepdims = 0> (r, one)",
             "8,h,w",
-            marks=covers("sizes that are not known, batch size aside"),
+            marks=covers("unknown sizes other than the batch size"),
         ),
         pytest.param(
             HEAD + "y = ReduceSum <keepdims = 0> (r, two)", "8,6,5", marks=covers("reductions over other axes")

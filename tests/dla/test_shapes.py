@@ -35,7 +35,7 @@ def test_sizes_that_are_known_fold_whatever_the_batch(batch: str) -> None:
     assert found.rules == ["D1"] * (3 if batch == "N" else 4)
 
 
-@covers("what depends on sizes that are not known (`--shapes` tells them)")
+@covers("results that depend on unknown sizes (`--shapes` gives them)")
 def test_unknown_sizes_stay_and_shapes_make_them_known() -> None:
     explicit = graph("float[1,c,5,5] x", "float[b,d,h,w] y", CHUNK, **NUMBERS)
     assert "Gather" in same(explicit).ops

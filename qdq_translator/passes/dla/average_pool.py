@@ -1,10 +1,10 @@
 """Rule D14 (Xavier): AveragePool that leaves its padding out of the average becomes one that counts it, and a product.
 
 1. `AveragePool(count_include_pad=0, pads)` -> `AveragePool(count_include_pad=1, pads)`, times a constant of the
-   output's shape [1, C, H', W']: window size / number of values in the window that are no padding.
+   output's shape [1, C, H', W']: window size / number of values in the window that are not padding.
 
-The tensor between has the scale of the pooling's input (the DLA requires one for both, NvInfer.h) if the result has
-one.
+The tensor between has the scale of the pooling's input (the DLA requires one scale for both, NvInfer.h) if the result
+has one.
 Not: ceil_mode; dilation; unknown sizes; targets that support the layer as it is (Orin).
 """
 

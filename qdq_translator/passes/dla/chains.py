@@ -1,6 +1,6 @@
 """Rule D17: chains of Reshapes and Transposes become their shortest equivalent.
 
-1. nothing, if all values keep their places
+1. nothing, if all values keep their positions
 2. one Reshape, if they keep their order
 3. one Transpose, if the axes change their order
 4. a Conv that copies, if channels change their order (ShuffleNet: `Reshape -> Transpose -> Reshape` with five
@@ -9,23 +9,23 @@
 5. a ConvTranspose that copies, if channels become blocks of H and W (PixelShuffle): W[k, c, i, j] = 1 where input
    channel k holds position (i, j) of output channel c
 
-6. Slice, Reshape and Transpose of four dimensions, of the last two in either order and at most one each, where a box of
-   channels, rows and columns comes out so (the heads of an attention: `Reshape -> Transpose -> Gather` with five
+6. Slice, Reshape and Transpose of four dimensions, of the last two in either order and at most one each, if they yield
+   a box of channels, rows and columns (the heads of an attention: `Reshape -> Transpose -> Gather` with five
    dimensions)
-7. a Reshape and a Transpose, where a longer chain leads from or to other than four dimensions
-8. what rule D23 makes of taking channels, rows and columns by their numbers (flips, Gather), if nothing else happens
+7. a Reshape and a Transpose, if a longer chain starts or ends with other than four dimensions
+8. the layers of rule D23, if the chain only selects channels, rows and columns by their indices (flips, Gather)
 
-Flatten, Squeeze and Unsqueeze count as Reshapes; Slice, and Gather with constant indices, are links too, and a Split is
-the Slices of its parts. A Gather alone becomes a Slice, or as in case 8, as does a Slice with a negative step (limit
-S5). Where chains branch, every branch becomes one of these by itself, or none does. The effect of a chain is computed
-on the numbers 0, 1, 2, ...; a weight of 1 is quantized as 127: exact in INT8. Input and output have one scale, as they
-had (rule S3). In cases 4 and 5 the layer multiplies with C * C' * b * b weights, which the report counts; rule D3 then
-makes one Conv a part where a Split or Slices follow.
+Flatten, Squeeze and Unsqueeze count as Reshapes; Slice, and Gather with constant indices, are links too, and a Split
+counts as the Slices of its parts. A Gather alone becomes a Slice, or as in case 8, as does a Slice with a negative step
+(limit S5). If chains branch, each branch becomes one of these separately, or none does. The effect of a chain is
+computed on the numbers 0, 1, 2, ...; a weight of 1 is quantized as 127: exact in INT8. Input and output keep their
+common scale (rule S3). In cases 4 and 5 the layer multiplies with C * C' * b * b weights, which the report counts; rule
+D3 then makes one Conv per part if a Split or Slices follow.
 
-Not: cases 4 to 8 where the DLA supports every one of them; what others read in between; graph outputs in between;
-between different scales of the model's own; sizes that are not known (the batch size may be); case 1 to a graph output
-from a graph input or from what others read; blocks or steps of more than 8 (22 in case 5); channels above 8192; other
-orders.
+Not: cases 4 to 8 where the DLA supports every one of them; tensors in between that others read; graph outputs in
+between; between different scales of the model's own; sizes that are not known (the batch size may be); case 1 to a
+graph output from a graph input or from a tensor that others read; blocks or steps of more than 8 (22 in case 5);
+channels above 8192; other orders.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
 """Rule D18: linear layers over the last of several axes work on [N, C, H, W] (ViT, ConvNeXt, Swin).
 
 1. `MatMul` or `Gemm` of a tensor [..., C] with a constant matrix -> Conv with a 1x1 kernel, weights and bias as in rule
-   D5. [N, H, W, C] becomes [N, C, H, W], [N, T, C] becomes [N, C, T, 1]; where the batch size is 1 and the first axis
-   is another one, [T, C] becomes [1, C, T, 1] and [A, B, C] becomes [1, C, A, B]; so does [A * B, C] between Reshapes
+   D5. [N, H, W, C] becomes [N, C, H, W], [N, T, C] becomes [N, C, T, 1]; if the batch size is 1 and the first axis is
+   not the batch, [T, C] becomes [1, C, T, 1] and [A, B, C] becomes [1, C, A, B]; so does [A * B, C] between Reshapes
    (as OnnxSlim writes a MatMul).
 2. Layers between and around them that work value by value (Add, Relu, the parts of GELU, ...) keep their operator, as
-   do Softmax, Concat, Split and Slice over the last axis, which is the second one then; so do the parts of
-   normalizations where Pow is assumed.
+   do Softmax, Concat, Split and Slice over the last axis, which then is the second one; so do the parts of
+   normalizations if Pow is assumed.
 3. Reshapes and Transposes between tensors whose [N, C, H, W] form is the same are removed.
 4. `LayerNormalization` or `RMSNormalization` over the last axis keeps its operator and works on [N, H, W, C] between
-   two Transposes; on [N, T, 1, C] where it worked on [N, T, C].
+   two Transposes; on [N, T, 1, C] if it worked on [N, T, C].
 
 Between such tensors and other layers there is a Transpose (and a Reshape, if they do not have four dimensions), which
-rule D17 merges with its neighbours or removes. Tensors inside are called
-`NAME_nchw` and keep their scales. Output channels stay output channels, so every weight keeps its quantized value.
+rule D17 merges with its neighbours or removes. Tensors inside are named `NAME_nchw` and keep their scales. Output
+channels stay output channels, so every weight keeps its quantized value.
 Not: where the DLA gains nothing (more Reshapes are added than GPU layers removed, counting the Reshapes of rule W1);
-weights that are not constant matrices; transA 1; sizes that are not known, batch size aside; more than 8192 channels;
+weights that are not constant matrices; transA 1; unknown sizes other than the batch size; more than 8192 channels;
 first axes that are not the batch where the batch size is not 1; tensors of five and more dimensions.
 """
 
@@ -47,7 +47,7 @@ _MOVES = (*operators.VIEWS, "Transpose")
 
 
 class _Form(NamedTuple):
-    """shape: of the tensor. rows: H and W, from the axes before the last. batch: whether the first axis is it."""
+    """shape: of the tensor. rows: H and W, the axes before the last. batch: whether its first axis is the batch."""
 
     shape: Tuple[Dim, ...]
     rows: Tuple[int, int]

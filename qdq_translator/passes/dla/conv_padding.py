@@ -1,20 +1,20 @@
 """Rule D13: a Conv whose padding differs on two sides, or reaches its kernel's size, gets a larger kernel.
 
-With a zeros in front of the kernel and b behind it, and as much more padding on either side, every output stays what it
-is: a kernel of K + a + b, padding `begin + a` and `end + b`. The smallest a and b with equal padding below the kernel
-size:
+With a zeros in front of the kernel and b behind it, and padding increased by as much on each side, every output stays
+the same: a kernel of K + a + b, padding `begin + a` and `end + b`. The smallest a and b with equal padding below the
+kernel size:
 
 1. padding differs    -> zeros on the side with less padding
 2. padding >= kernel  -> zeros on both sides
-3. padding differs, but the larger side's extra rows are never reached (stride), so that the begin's padding on both
-   sides gives the same output size: only the padding is changed. H and W must be known for it.
-4. no such kernel (dilation: padding 4 of a 3x3 kernel with dilation 4) -> the Conv keeps what it may, and a depthwise
-   Conv that copies in front of it adds the rest
+3. padding differs, but the larger side's extra rows are never reached (stride), so that the padding of the begin on
+   both sides gives the same output size: only the padding is changed. This needs a known H and W.
+4. no such kernel (dilation: padding 4 of a 3x3 kernel with dilation 4) -> the Conv keeps the padding that the limit
+   allows, and a depthwise Conv that copies, in front of it, adds the rest
 
 With dilation d, each zero moves the padding by d. The zeros are new weights of value 0 (quantized 0); channels keep
-their largest weight and so their scale. The larger kernel costs MACs, which the report counts. No new tensors but in
-case 4: the padded one has the scale of the Conv's input, which it copies. Whether limit C4 means the dilated kernel no
-public source says (fact 6.3d); as it is written, it does not.
+their largest weight and therefore their scale. The larger kernel costs MACs, which the report counts. New tensors exist
+only in case 4: the padded one has the scale of the Conv's input, which it copies. No public source states whether limit
+C4 means the dilated kernel (fact 6.3d); literally it does not.
 Not: more than 31 rows or columns in case 4; auto_pad with unknown sizes; weights that are not constant; an input whose
 channels are not known in case 4.
 """

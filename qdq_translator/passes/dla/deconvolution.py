@@ -5,8 +5,8 @@
 2. group g -> one group, whose weight is 0 where input and output channel belong to different groups
 3. dilation d -> a kernel with d - 1 zeros between its rows and columns
 
-Each output channel keeps its weights, and zeros stay 0. What is cut has the scale of what is cut out of it. A Slice
-runs in FP16 on the DLA (limit S1). In case 2 the layer multiplies g times as much, which the report counts.
+Each output channel keeps its weights, and zeros stay 0. The input of the Slice has the scale of its output. A Slice
+runs in FP16 on the DLA (limit S1). In case 2 the layer has g times as many multiplications, which the report counts.
 
 Not: weights that are not constant; parameters that do not fit them, or are negative; sizes that are not
 known; auto_pad and output_shape; other than two spatial dimensions; a kernel that comes

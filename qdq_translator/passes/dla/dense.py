@@ -7,14 +7,14 @@
    BatchNormalization keep their operator.
 3. In front, a Flatten, Reshape or Squeeze from a four-dimensional tensor becomes a Reshape to [N, C, 1, 1]; anything
    else gets a Reshape behind it. Behind, a Reshape makes the [N, C] tensor that a graph output or another layer needs;
-   that one does not run on the DLA (limit H1).
-4. The Flatten is removed if H and W are 1 already, or where fully connected layers alone read it: their Conv has a
-   kernel of H x W then (W[k, c, y, x] is the weight of input (c * H + y) * W + x), and it may flatten to more than 8192
-   values, as in AlexNet and VGG. The tensor before it takes its scale, if it had none of the model's; with another
-   scale it stays.
+   it does not run on the DLA (limit H1).
+4. The Flatten is removed if H and W are already 1, or if only fully connected layers read it: their Conv then has a
+   kernel of H x W (W[k, c, y, x] is the weight of input (c * H + y) * W + x), and it may flatten to more than 8192
+   values, as in AlexNet and VGG. The tensor before it gets its scale if the model states none; if it states another
+   one, the Flatten stays.
 
 Tensors inside keep their names and scales and are four-dimensional now. The tensor in front of a last Reshape is new
-(`NAME_4d`) and has the scale of the Reshape's output, no other (rule S2 where that is a graph output).
+(`NAME_4d`) and has the scale of the Reshape's output, no other (rule S2 if that is a graph output).
 Not: where the DLA gains nothing (more such Reshapes are added than GPU layers removed); weights that are not constant;
 a bias that is not one value a channel; transA 1; C unknown; C above 8192 (but for 4.); H or W above 32; tensors of
 other ranks.

@@ -4,9 +4,9 @@
    (i, j) of output channel c (mode DCR: k = (i * b + j) * C' + c; CRD: k = c * b * b + i * b + j)
 2. `SpaceToDepth(b)` -> Conv, kernel and stride b x b: W[k, c, i, j] = 1 where k = (i * b + j) * C + c
 
-A weight of 1 is quantized as 127: exact in INT8. Input and output have one scale, as they had (rule S3). The layer
+A weight of 1 is quantized as 127: exact in INT8. Input and output keep their common scale (rule S3). The layer
 multiplies with C * C' * b * b weights, which the report counts.
-Not: block sizes of 1; block sizes above what the DLA takes (stride 8 for the Conv, 22 for the ConvTranspose); unknown
+Not: block sizes of 1; block sizes above the DLA's limits (stride 8 for the Conv, 22 for the ConvTranspose); unknown
 channels; more than 8192 channels.
 """
 

@@ -1,13 +1,13 @@
 """Rule D22: with `--dla_rewrites approximate`, the error function of a GELU becomes Tanh.
 
-1. `Erf(x) = Tanh(2 / sqrt(pi) * x * (1 + 0.08943 * x * x))`, less than 0.00036 off for every x: the approximation that
-   frameworks call GELU's tanh form (Hendrycks and Gimpel, arXiv 1606.08415; 0.044715 there, of x times the root of 2).
-   A value just below 1 has a step of 0.00049 in FP16.
+1. `Erf(x) = Tanh(2 / sqrt(pi) * x * (1 + 0.08943 * x * x))`, with an error below 0.00036 for every x: the approximation
+   that frameworks call GELU's tanh form (Hendrycks and Gimpel, arXiv 1606.08415; there 0.044715, for x times the root
+   of 2). The step of FP16 just below 1 is 0.00049.
 
 2. `Gelu` without approximate -> case 7 of rule D7, which is the same with a product behind it
 
-It is two products, a Scale and Tanh, where the whole network would leave the DLA and come back. The tensors in front of
-Tanh get no scale: a square in INT8 would lose small values, so these layers run in FP16.
+It is two products, a Scale and Tanh, instead of two transitions between DLA and GPU. The tensors in front of Tanh get
+no scale: a square in INT8 would lose small values, so these layers run in FP16.
 Not: without that word; tensors that are not four-dimensional; an unknown number of channels.
 """
 

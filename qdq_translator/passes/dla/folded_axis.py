@@ -6,14 +6,13 @@ ResNeSt, SKNet).
 2. `ReduceSum` and `ReduceMean` over R, with keepdims 0 -> a 1x1 Conv whose weight is 1, or 1 / R, where input channel r
    * C + c belongs to output channel c
 3. `Softmax` over an R of two -> Sigmoid of the differences, x[r] - x[1 - r], which a 1x1 Conv with weights 1 and -1
-   makes
+   computes
 4. Reshapes from and to [N, R, C, H, W] are added at the ends; rule D17 merges them with their neighbours.
 
 Equal weights of a Conv are quantized values of 127, exact in INT8. Tensors inside keep their names and scales; the
-differences get none and are computed in FP16, as the Sigmoid is.
-Not: sizes that are not known, batch size aside; reductions over other axes; `Softmax` over more or other values, or
-below opset 13; tensors of other forms that are read, or constants of more than one value; regions without a layer of
-case 2.
+differences get none and are computed in FP16, like the Sigmoid.
+Not: unknown sizes other than the batch size; reductions over other axes; `Softmax` over more or other values, or below
+opset 13; tensors of other forms that are read, or constants of more than one value; regions without a layer of case 2.
 """
 
 from __future__ import annotations

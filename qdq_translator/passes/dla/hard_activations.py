@@ -6,28 +6,28 @@ Tanh, Abs, Max, product, quotient.
    the DLA requires of a clipped Relu), or 6 if x has no scale of the model's own. Both factors of the product
    then have the same range, as the DLA requires (NvInfer.h), and neither loses resolution for it.
 
-3. `Clip(x, a, b) = Clip(x, 0, b) - Clip(-x, 0, -a)` where a < 0 < b, and `a + Clip(x - a, 0, b - a)` or `b - Clip(b -
-   x, 0, b - a)` where both have one sign: no value becomes larger on the way, so that no step becomes coarser, in INT8
-   or in FP16. A clipped Relu has a bound in [1, 127]: others stand between two Scale by a power of two. Without a bound
-   Relu takes its place
-4. `Mish(x) = x * n / (2 - n)`, where n = s * (2 - s) and s = Sigmoid(x), which is x * Tanh(Softplus(x)); where the DLA
-   has Div (TensorRT 8.6.12 on); and `Tanh(Softplus(x)) = n / (2 - n)`, as exporters write it
+3. `Clip(x, a, b) = Clip(x, 0, b) - Clip(-x, 0, -a)` if a < 0 < b, and `a + Clip(x - a, 0, b - a)` or `b - Clip(b - x,
+   0, b - a)` if both have the same sign: no intermediate value is larger, so that no step becomes coarser, in INT8 or
+   in FP16. A clipped Relu has a bound in [1, 127]: others are placed between two Scales by a power of two. Without a
+   bound it is a Relu
+4. `Mish(x) = x * n / (2 - n)`, where n = s * (2 - s) and s = Sigmoid(x), which is x * Tanh(Softplus(x)); if the DLA has
+   Div (TensorRT 8.6.12 on); and `Tanh(Softplus(x)) = n / (2 - n)`, as exporters write it
 5. `Softsign(x) = x / (1 + Abs(x))`, likewise
 6. `Elu(x) = Relu(x) + alpha * ((1 - t) / t - 1)`, where t = Sigmoid(Relu(-x)) is 0.5 to 1, so that (1 - t) / t is
-   exp(x) below 0; `Selu` is the same with factors of its own, `Celu` with x / alpha within the Sigmoid; likewise
+   exp(x) below 0; `Selu` is the same with two constant factors, `Celu` with x / alpha in the Sigmoid; likewise
 7. `Gelu(x) = x * (0.5 + 0.5 * Tanh(x * (a + b * x * x)))` with approximate = tanh: a = sqrt(2 / pi), b = 0.044715 * a
 
 8. `Min(x, c) = Clip(x, max = c)`, and `Min(x, y) = -Max(-x, -y)`, where -128 becomes -127
 
 A Scale is a BatchNormalization with mean 0 and variance 1; the clipped Relu is a Clip from 0.
 
-Scales of the new tensors, given only where the original's output has one: before HardSigmoid's Clip the output's (int8
-saturation and the clamp cut the same values); HardSwish's Scale and Clip r/127, for the same reason; its product r
-times the output's. A Clip's new tensors have the scale of x where a < 0 < b; else what holds the distance from the
-bound. Those of Mish that have bounds have these (rule B1): 1 for s and n, 2 for 2 - s and 2 - n, 1 for the quotient.
-Likewise 1 for the quotient, the Tanh and the gate of cases 6 and 7, and alpha for what alpha multiplies; Relu has the
-range of x. In case 6 t and 1 - t have the scale 1/126, also where others are calibrated: at x = 0 both are 0.5, which
-is 63 steps of it and no whole number of steps of 1/127.
+Scales of the new tensors, given only if the original's output has one: before HardSigmoid's Clip the output's (INT8
+saturation and the Clip limit the same values); HardSwish's Scale and Clip r/127, for the same reason; its product r
+times the output's. A Clip's new tensors have the scale of x if a < 0 < b; else the range is the largest distance from
+the bound. Bounded tensors of Mish have their bound as range (rule B1): 1 for s and n, 2 for 2 - s and 2 - n, 1 for the
+quotient. Likewise 1 for the quotient, the Tanh and the gate of cases 6 and 7, and alpha for the product with alpha;
+Relu has the range of x. In case 6 t and 1 - t have the scale 1/126, even if others are calibrated: at x = 0 both are
+0.5, which is 63 steps of 1/126 and not a whole number of steps of 1/127.
 Not: tensors that are not four-dimensional; an unknown number of channels; bounds that are not constant numbers; cases 4
 to 6 where the DLA has no Div; a Softplus that others than one Tanh read; Min of more than two inputs or shapes; case 6
 with factors that are not positive; case 7 without approximate (the error function).

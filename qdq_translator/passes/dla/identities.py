@@ -1,10 +1,10 @@
 """Rule D2: nodes without effect are removed, because TensorRT's identity layer does not run on the DLA.
 
-1. As rule F7 does it on every target, for what changes nothing now that rule D1 has made shapes and indices constant.
+1. As rule F7 on every target, for nodes that have no effect now that rule D1 has made shapes and indices constant.
 
 Not: between two tensors with different scales of their own; a graph output made from a graph input; a graph output made
 from a constant; a graph output made from a tensor that others read; a Dropout in training mode; a Dropout whose mask is
-in use. Rule F7 leaves these too, and rule D9 makes a Scale of them where it can.
+in use. Rule F7 leaves these too, and rule D9 makes a Scale of them if possible.
 """
 
 from __future__ import annotations

@@ -3,16 +3,16 @@
 1. rows and columns of the kernel that read only padding are removed: a dilation of 36 on 33 x 33 leaves the center, a
    1x1 kernel
 2. kernel k above 32 along H or W, or data that do not fit (limits C11 and C12; along H) -> kernel a with b times the
-   output channels, a * b >= k, and a grouped Conv with kernel b and dilation a that adds them up: channel o * b + i
-   holds the taps from i * a on
+   output channels, a * b >= k, and a grouped Conv with kernel b and dilation a that sums them: channel o * b + i has
+   the taps from i * a on
 3. data that do not fit, and padding of the kernel's size (3x3 with padding and dilation 12) -> as in case 2 along both
-   axes, so that a 1x1 kernel is left
+   axes, so that a 1x1 kernel remains
 
 The kernel of a sum gets zeros and a smaller dilation if its padding is not smaller otherwise (limit C4). Weights keep
-their quantized values; a part has a scale of its own, which is not coarser. The weights of sums are 127, exact in INT8.
-The parts of sums get a scale from data only (`--calibrate`): a part of a sum can be larger than the sum, so that the
-layers run in FP16 without one. With a scale, each part is rounded once more (3 to 6 dB of 40). How groups share the
-buffer is not known (`targets/dla/limits.py`), so the limit is not checked for the sums.
+their quantized values; each part has its scale, which is not coarser. The weights of sums are 127, exact in INT8. The
+parts of sums get a scale from data only (`--calibrate`): a part of a sum can be larger than the sum, so that the layers
+run in FP16 without one. With a scale, each part is rounded once more (3 to 6 dB of 40). How groups share the buffer is
+not known (`targets/dla/limits.py`), so the limit is not checked for the sums.
 Not: sizes that are not known, in case 1; weights that are not constant; kernels above 32 along H and W at once; more
 than 8192 parts; padding of a sum above 31; a sum that would need a dilation above 32; data of one row that do not fit.
 """

@@ -2,7 +2,7 @@
 along each axis.
 
 1. `Resize` of H and W: nearest, linear and cubic by any factors or sizes, with any coordinates
-2. `Pad` of channels, H and W: zeros, another constant, reflect, edge, wrap, and negative padding, which cuts off
+2. `Pad` of channels, H and W: zeros, another constant, reflect, edge, wrap, and negative padding (cropping)
 3. `Expand` and `Tile` of channels, H and W, and `CumSum` along one of them
 4. `Concat` along H or W of parts of one tensor: a roll, or a padding in parts; of others a Concat of channels between
    Transposes
@@ -12,17 +12,17 @@ The matrices decide which layers it becomes:
 5. the channels: a 1x1 Conv
 6. H or W repeated, or interpolated with half_pixel, by integer factors: a Resize that the DLA supports (limits R2 and
    R3), several in a row for nearest by more than 32. Linear by 5 to 8 is nearest by the same factors, AveragePool with
-   the factor as window, stride 1, which leaves its padding of half a window out of the average, and where the factor is
+   the factor as window, stride 1, which leaves its padding of half a window out of the average, and if the factor is
    even AveragePool with window 2
 7. the same few taps for every output, as of zeros around: a depthwise Conv, or one for each axis
 8. any other matrix, and if it is estimated faster: a 1x1 Conv for each axis between Transposes that make it the
    channels
 
 Row i of a matrix holds the factors of the inputs in output i; a constant that is padded is the bias. Weights of 0 and 1
-are quantized values of 0 and 127, exact: input and output have one scale then, as they had (rule S3). Shares of an
-interpolation are rounded by 0.4% of the largest one of their output at most. Tensors between have the scale of the
-input if none of their values can be larger than those of the input, else that of the output. The layers multiply with
-every weight, which the report counts; if that takes longer than a transition, rule R1 leaves the rewrite out.
+are quantized values of 0 and 127, exact: input and output then keep their common scale (rule S3). Interpolation weights
+are rounded by at most 0.4% of the largest one of their output. Tensors between have the scale of the input if none of
+their values can exceed those of the input, else that of the output. The layers multiply with every weight, which the
+report counts; if that is slower than a transition, rule R1 leaves the rewrite out.
 
 Not: tensors that are not four-dimensional; sizes that are not known; more than 8192 along an axis; the batch axis;
 `Resize` with tf_crop_and_resize, antialias, named axes, an aspect ratio to keep or other axes than H and W, and below

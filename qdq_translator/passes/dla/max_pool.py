@@ -1,20 +1,20 @@
-"""Rule D15: MaxPool with a window above 8 becomes several in a row, with windows of 8 at most.
+"""Rule D15: MaxPool with a window above 8 becomes several in series, with windows of at most 8.
 
 1. `MaxPool` with window k: windows k1, k2, ... with `k = 1 + (k1 - 1) + (k2 - 1) + ...`, as few as possible and of
-   equal size as far as they can be. The last one has the strides. The padding is shared out, at most `ki - 1` on a side
-   each.
+   sizes as equal as possible. The last one has the strides. The padding is divided among them, at most `ki - 1` per
+   side each.
 2. Windows without padding that do not overlap (strides = window), and `GlobalMaxPool`: windows whose product is the
-   window, where its prime factors are 8 at most; each has its own size as strides.
-3. Several `MaxPool` of one tensor (spatial pyramid pooling: 5, 9, 13): a larger window with stride 1 continues what the
-   next smaller one has made, so that each step is computed once.
+   window, if its prime factors are at most 8; the strides of each are its window.
+3. Several `MaxPool` of one tensor (spatial pyramid pooling: 5, 9, 13): a larger window with stride 1 continues from the
+   output of the next smaller one, so that each step is computed once.
 
-4. `ReduceMax` over H, W or both -> the same with windows of their size, a Reshape behind them where keepdims is 0; over
-   the channels (CBAM), which keepdims 1 keeps -> between Transposes that make them the rows.
-5. `ReduceMin` -> that of the negative values, between two Scale by -1 (-128 becomes -127).
+4. `ReduceMax` over H, W or both -> the same with windows of their size, with a Reshape behind them if keepdims is 0;
+   over the channels (CBAM) with keepdims 1 -> between Transposes that make them the rows.
+5. `ReduceMin` -> ReduceMax of the negative values, between two Scales by -1 (-128 becomes -127).
 
-The maximum of maxima is the maximum, and a padded place never holds a value that its neighbour inside does not hold
-too: bit for bit the same, for quantized values too. The tensors between get the scale of the input if the result has
-one (the DLA requires one scale for input and output of a pooling, NvInfer.h).
+The maximum of maxima is the maximum, and a padded position never has a value that its neighbour inside lacks: bit for
+bit the same, for quantized values too. The tensors between get the scale of the input if the result has one (the DLA
+requires one scale for input and output of a pooling, NvInfer.h).
 
 Not: an output of indices; dilation; ceil_mode where sizes are not whole multiples; unknown sizes; case 3 where the
 smaller one's output has a scale of its own; cases 4 and 5 over the batch, over channels and space at once, or over

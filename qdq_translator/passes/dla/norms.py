@@ -1,4 +1,4 @@
-"""Rule D29: with `--assume pow`, normalizations become means, products and a power of -0.5, which limit O3 is about.
+"""Rule D29: with `--assume pow`, normalizations become means, products and a power of -0.5 (limit O3).
 
 1. `InstanceNormalization`, and `LayerNormalization` over H and W -> d = x - mean (rule D4), times the power of the mean
    of d * d plus epsilon; a Scale
@@ -6,16 +6,16 @@
    -> the same, with a 1x1 Conv behind each mean that averages over the channels of a group; `LayerNormalization` over
    C, H and W has one group
 3. `LayerNormalization` over channels, also as the last axis -> the same with a 1x1 Conv to one channel for each mean,
-   and another that copies what comes of it to all channels, with the scale as its weights: the DLA broadcasts no tensor
-   along channels
+   and another that copies the result to all channels, with the scale as its weights: the DLA broadcasts no tensor along
+   channels
 4. `ReduceMean`, `Sub`, `Pow` or `Mul`, `ReduceMean`, `Add`, `Sqrt` (or the power) and `Div` (or `Mul` with the
    reciprocal) over these axes, and `Mul` and `Add` of a constant for each channel behind them -> the same; without Sub
    (RMSNorm), or as `RMSNormalization`, d = x
 5. `ReduceL2` over H and W (GRN) or over channels -> the root of the mean of squares (rule D4), times the root of their
    number
 
-New tensors get no scale. A square above 65504 overflows in FP16: where x can be that large, it is multiplied by a power
-of two, and epsilon by its square. If the range is not known, it is the least one from 1/16 to 1 that keeps epsilon
+New tensors get no scale. A square above 65504 overflows in FP16: if x can be that large, it is multiplied by a power of
+two, and epsilon by its square. If the range is not known, the factor is the least one from 1/16 to 1 that keeps epsilon
 above 0 in FP16.
 Not: without that word, or below TensorRT 10.3; other axes; sizes that are not known; a scale or bias that is computed;
 an epsilon that would be 0 in FP16 where no square overflows; case 5 of values above 4080, whose squares overflow after

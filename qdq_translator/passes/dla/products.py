@@ -1,19 +1,18 @@
 """Rule D19: Pow and Reciprocal become products and quotients, Where and step functions products with masks.
 
 1. `Pow(x, 2)` -> x * x; `Pow(x, 3)` -> (x * x) * x; `Pow(x, 4)` -> the square of x * x
-2. `Pow(x, -1)`, `Reciprocal(x)` -> 1 / x, where the DLA has Div (TensorRT 8.6.12 on)
-3. `Where(c, x, v)`, `Where(c, v, x)` with constants c and v -> x * m + w: m is 1 where x is taken and 0 elsewhere, w is
-   v there
+2. `Pow(x, -1)`, `Reciprocal(x)` -> 1 / x, if the DLA has Div (TensorRT 8.6.12 on)
+3. `Where(c, x, v)`, `Where(c, v, x)` with constants c and v -> x * m + w: m is 1 where x is selected, elsewhere m is 0
+   and w is v
 4. `Where(c, x, y)` with a constant c -> x * m + y * (1 - m)
-5. `Sqrt(x)` -> Pow(x, 0.5) with `--assume pow`, which limit O3 is about
-6. `Where(x > y, a, b)`, with any comparison or its `Not` -> a * m + b * (1 - m) with m = Cast(x > y), where the DLA
-   compares (TensorRT 8.6.12 on); a part that is 0 is omitted, and a number times m is a Scale of m
+5. `Sqrt(x)` -> Pow(x, 0.5) with `--assume pow` (limit O3)
+6. `Where(x > y, a, b)`, with any comparison or its `Not` -> a * m + b * (1 - m) with m = Cast(x > y), if the DLA has
+   comparisons (TensorRT 8.6.12 on); a part that is 0 is omitted, and a number times m is a Scale of m
 7. `ThresholdedRelu`, `Sign` and `Shrink` -> sums of such products
 
 x * x has the square of x's range if x has a scale of the model's own. In cases 3 and 4 each product has the scale of
-what it masks, if the result has one, and m is a constant like the others. An infinite or undefined x where the other
-one is taken would make NaN of it, which cannot happen to INT8 values. In cases 6 and 7 m and 1 - m have the scale
-1/127, exact.
+the tensor that it masks, if the result has one; m is an ordinary constant. An infinite or undefined x would give NaN
+where the other input is selected, which INT8 values cannot. In cases 6 and 7 m and 1 - m have the scale 1/127, exact.
 
 Not: other exponents (the DLA has no root); case 5 without that word, or below TensorRT 10.3; an exponent that is not
 one constant number; case 2 where the DLA has no Div; more than four dimensions; a condition that is computed other than

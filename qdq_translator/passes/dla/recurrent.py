@@ -1,15 +1,14 @@
 """Rule D28: an LSTM, GRU or RNN of a few steps becomes the layers of its steps (networks that process a stream).
 
 1. `LSTM` -> for each step and direction a 1x1 Conv for each of the four gates, which reads the input of the step and
-   the state in front of it as channels (Concat), its Sigmoid or Tanh, and the products, the sum and the Tanh that
-   follow
+   the previous state as channels (Concat), its Sigmoid or Tanh, and the products, the sum and the Tanh that follow
 2. `GRU` -> likewise with three gates, and with linear_before_reset a Conv of the state alone; `RNN` -> likewise with a
    single Conv
 3. Without an initial state, or with one of zeros, a Conv with zeros as weights makes it.
 
 The steps read the same weights. Their inputs and states are [N, C, 1, 1], by Reshapes, Transposes and Slices that rule
 D17 merges with their neighbours. New tensors get no scale: Sigmoid and Tanh run in FP16 (limit A1), and the rounding of
-a state to INT8 would add up. A step takes 0.05 ms or more by estimate, a transition 0.58 ms (`python -m
+a state to INT8 would add up. The estimate is 0.05 ms or more for a step, 0.58 ms for a transition (`python -m
 benchmarks.further_forms`).
 Not: more than 16 steps, directions included; an unknown number of steps; the batch as first axis (layout); weights that
 are not constant; lengths of sequences, peepholes, a clip, coupled gates or other activations than the default; an

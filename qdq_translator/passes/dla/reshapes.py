@@ -4,15 +4,15 @@ Reshapes of more dimensions works without them.
 1. `Flatten`, `Squeeze`, `Unsqueeze` of a float tensor -> `Reshape` to the same sizes; an unchanged first dimension is
    written as 0, so that any batch size still works.
 
-2. `Reshape -> Add, Mul, ... with a constant -> Reshape` of more than four dimensions, where the second one leads back
-   to the shape in front of the first (a mask for windows of attention, Swin) -> the operator on that shape, with the
-   constant in it. Axes along which the constant has one value have a size of 1.
+2. `Reshape -> Add, Mul, ... with a constant -> Reshape` of more than four dimensions, if the second one restores the
+   shape in front of the first (a mask for windows of attention, Swin) -> the operator on that shape, with the constant
+   in it. Axes along which the constant does not vary have size 1.
 
 The Reshape keeps the names of node and tensors; scales pass through it as before (rule S3).
 
 Not: where more than one size behind the first is unknown; case 2 where another layer reads a tensor between, where
 sizes are not known or scales of the model's own differ. A Reshape from or to other than four dimensions still does not
-run on the DLA (limit H1); rule D5 takes care of those in front of fully connected layers.
+run on the DLA (limit H1); rule D5 handles those in front of fully connected layers.
 """
 
 from __future__ import annotations

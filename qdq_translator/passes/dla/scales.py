@@ -1,17 +1,17 @@
 """Rule D9: Neg, Div by a constant, Mean of several inputs, and nodes that only change the scale become a Scale.
 
 1. `Neg(x)`    -> x * -1
-2. `Div(x, c)` -> x * (1 / c), c one number or one a channel; where the DLA has no Div (TensorRT below 8.6.12)
+2. `Div(x, c)` -> x * (1 / c), c one number or one per channel; if the DLA has no Div (TensorRT below 8.6.12)
 
-3. A node that changes nothing but stands between two different scales of the model's own (a Concat of one tensor in
-   DenseNet): the requantization is its work -> x * 1
+3. A node that only requantizes: it is between two different scales of the model's own (a Concat of one tensor in
+   DenseNet) -> x * 1
 4. `Mean(a, b, ...)` -> `Sum(a, b, ...)`, then a Scale by 1 / n; the sum gets n times the output's scale. (Rule F8 makes
    two-input layers of a Sum of more.)
-5. With `--unify_scales requantize`, what layers with one shared range read -> x * 1 in that range, if other layers read
-   x in its own; kept if samples held out gain 0.3 dB
+5. With `--unify_scales requantize`, inputs x of layers with a shared range -> x * 1 in that range, if other layers read
+   x in its own; kept if held-out samples gain 0.3 dB
 
-A Scale is a BatchNormalization with mean 0 and variance 1. Without a scale of its own, the output of case 1, and of
-case 2 with one number, gets the input's times the factor, which is exact.
+A Scale is a BatchNormalization with mean 0 and variance 1. If the output of case 1, or of case 2 with one number, has
+no scale, it gets the input's times the factor, which is exact.
 
 Not: tensors that are not four-dimensional; an unknown number of channels; c with a 0; c of another shape; c / x;
 Mean of one input (rule D2).

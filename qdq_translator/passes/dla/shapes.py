@@ -1,12 +1,12 @@
 """Rule D1: shape arithmetic becomes constants, which a standalone DLA build requires.
 
 1. Integers and booleans that follow from known shapes (`Shape -> Gather -> Add -> Div -> ...`) become initializers,
-   also where only the sizes that matter are known and the batch size is not.
-2. Nodes behind them whose inputs are all constants now become initializers too (sizes computed in float, say), as rule
-   F3 does it on every target.
+   even if only the sizes that matter are known and the batch size is not.
+2. Nodes behind them whose inputs are now all constant become initializers too (e.g. sizes computed in float), as by
+   rule F3 on every target.
 
-Not: results that are graph outputs; random numbers; control flow; what depends on sizes that are not known (`--shapes`
-tells them); operators outside ONNX.
+Not: results that are graph outputs; random numbers; control flow; results that depend on unknown sizes (`--shapes`
+gives them); operators outside ONNX.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Rule D4: means and sums over H and W become Convs of equal weights, whose outputs have scales of their own, or
+"""Rule D4: means and sums over H and W become Convs of equal weights, whose outputs have separate scales, or
 AveragePool.
 
 1. `GlobalAveragePool` and `ReduceMean` over H, W or both of a 4-D tensor -> a depthwise Conv with a window of that size
-   and all weights 1 / (H W): their INT8 values are 127, exact. A Reshape stands behind it where keepdims is 0
-2. The same -> AveragePool, which reads no weights, where the window is at most 8 x 8 and the one range that the DLA
-   requires of a pooling (NvInfer.h) costs nothing: input and output have one scale of the model's own, or the output
+   and all weights 1 / (H W): their INT8 values are 127, exact. A Reshape follows it if keepdims is 0
+2. The same -> AveragePool, which reads no weights, if the window is at most 8 x 8 and the common range that the DLA
+   requires for a pooling (NvInfer.h) costs nothing: input and output have one scale of the model's own, or the output
    may have none
 3. H or W above 32: windows of at most 8 come first, AveragePools if they divide the size, else depthwise Convs with
-   padding, whose zeros count; the weights of the last Conv make up for it. Their outputs have the scale of the input if
-   the result has one
+   padding, whose zeros count; the weights of the last Conv compensate for it. Their outputs have the scale of the input
+   if the result has one
 4. `ReduceSum` over H, W or both -> the same with weights that do not divide
 5. `AveragePool` with a window above 8 -> a depthwise Conv with that window, strides and padding, if its zeros count; a
    window that neither overlaps the next one nor is padded -> as in case 3

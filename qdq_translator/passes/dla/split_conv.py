@@ -1,15 +1,15 @@
-"""Rule D3: a Conv whose output channels are split becomes one Conv a part (the chunk of C2f, C3k2).
+"""Rule D3: a Conv whose output channels are split becomes one Conv per part (the chunk of C2f, C3k2).
 
 1. `Conv -> Split(axis 1)`, `Conv -> Slice, Slice, ... (axis 1, step 1)`: each part gets the Conv with its rows of the
    weight and of the bias.
 2. The same with element-wise layers between (`Conv -> Sigmoid, Mul -> Split`): each part gets copies of them; constant
-   operands with one value a channel are cut too.
+   operands with one value per channel are divided too.
 
-A Slice runs in FP16 only on the DLA (limit S1), and a tensor without scale behind it makes its readers run in FP16 too.
-Each part keeps the name of the Slice's or Split's output, and its scale (where it differs from that of the tensor that
-was split, values were rounded twice and now are once); without one it takes that of the tensor that was split. Tensors
-in between (the Conv's output before the activation) get the scale of what they are a part of. Weight scales are per
-output channel, so every weight keeps its quantized value.
+On the DLA a Slice runs only in FP16 (limit S1), and a tensor without scale behind it makes its readers run in FP16 too.
+Each part keeps the name of the Slice's or Split's output, and its scale (if it differs from that of the split tensor,
+values are now rounded once instead of twice); without one it gets that of the split tensor. Tensors in between (the
+Conv's output before the activation) get the scale of the tensor of which they are a part. Weight scales are per output
+channel, so every weight keeps its quantized value.
 Not: where the split tensor, or one between, is a graph output; where another layer reads it; grouped Conv; weights that
 are not constant; another layer than Conv or element-wise ones in front; overlapping parts; parts that are not constant;
 a step other than 1; a Split or Slice along another axis; where the Convs of the parts, which read the input once each,

@@ -4,9 +4,9 @@
    H, W].
 2. `graph input -> Reshape, Unsqueeze, ... -> [N, C, H, W]`, as rule D26 writes it -> the graph input is [N, C, H, W].
 
-Names stay. The values and their order are the same, and message `I-D16` contains both shapes.
-Such Reshapes do not run on the DLA (limit H1), so that the network is no standalone loadable. A tensor that gets
-another one's name keeps its scale, or gets the scale of the other.
+Names, values and their order stay the same, and message `I-D16` contains both shapes. Such Reshapes do not run on the
+DLA (limit H1), so that the network is no standalone loadable. A tensor that gets the name of another one keeps its
+scale; without one it gets that tensor's scale.
 Not: without the option; if another layer reads the graph input or output; if the tensor is another graph output, or a
 graph input; between two different scales of the model; if the graph input or output has four dimensions; if the next
 tensor has another number of dimensions.
