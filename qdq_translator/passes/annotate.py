@@ -1,9 +1,9 @@
-"""`--annotate`: the stripped model carries the translation's findings, for viewers like Netron.
+"""`--annotate`: write the findings of the translation into the stripped model, for viewers like Netron.
 
-ONNX has had `metadata_props` on nodes and on value infos since IR version 10 (onnx 1.16). Raising the version of a
-model could exclude readers of the earlier one only, so below that version the annotated model is a separate file (A1).
-No computation is changed. Netron shows the metadata of nodes and of the graph's inputs and outputs, in a narrow column
-of keys: a node therefore carries the scales of its outputs, and keys are short.
+ONNX has had `metadata_props` on nodes and on value infos since IR version 10 (onnx 1.16). Some readers accept only the
+version of the model, so for models of an earlier version the annotated model is a separate file (A1). No computation is
+changed. Netron shows the metadata of nodes and of the graph's inputs and outputs, with a narrow column of keys: a node
+therefore has the scales of its outputs, and keys are short.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _prefixed(texts: dict[str, str]) -> dict[str, str]:
 
 
 def has_place(graph: Graph, diagnostics: Diagnostics) -> bool:
-    """Whether the model itself can be annotated; if not, a note describes the alternative."""
+    """Whether the model itself can be annotated; if not, a note names the alternative."""
     if graph.ir_version < FIRST_IR_VERSION:
         diagnostics.info(
             "A1",

@@ -1,4 +1,4 @@
-"""Rule F3: Constant nodes become initializers; dead nodes, unused initializers and wrong shapes go."""
+"""Rule F3: Constant nodes become initializers; dead nodes, unused initializers and wrong shapes are removed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from qdq_translator.ir.types import TensorTypes
 
 
 def constants_to_initializers(graph: Graph) -> None:
-    """Every `Constant` node (but strings and sparse tensors) becomes an initializer of its output's name."""
+    """Every `Constant` node (except strings and sparse tensors) becomes an initializer with the name of its output."""
     for node in graph.of("Constant"):
-        if node.outputs[0] not in graph.outputs:  # where TensorRT's parser needs a node
+        if node.outputs[0] not in graph.outputs:  # TensorRT's parser needs a node there
             values = constant_value(node)
             if values is not None:
                 graph.remove(node)
@@ -31,7 +31,7 @@ def fold_constants(graph: Graph, trained: Container[str]) -> list[Node]:
     """Fold nodes that compute constants from initializers, and then their readers; return those nodes.
 
     A graph output keeps its node, but other readers read an initializer. Not: weights that were trained, whose
-    quantized values would be lost, and nodes that cost too much (budget.py): left to TensorRT.
+    quantized values would be lost, and nodes that cost too much (budget.py), which are left to TensorRT.
     """
     folded: list[Node] = []
     budget = Budget(graph.initializers.values())
@@ -58,7 +58,7 @@ def fold_constants(graph: Graph, trained: Container[str]) -> list[Node]:
 
 
 def _constant_reads(graph: Graph, node: Node) -> list[str]:
-    """The initializers that a node reads; none if it reads anything else or cannot be folded."""
+    """The initializers that a node reads; [] if it reads anything else or cannot be folded."""
     if node.op_type not in FOLDABLE or not node.is_standard or node.captured:
         return []
     reads = node.reads()
@@ -79,7 +79,7 @@ def fold_integers(graph: Graph, types: TensorTypes) -> list[Node]:
 
 
 def _computed(graph: Graph, node: Node, trained: Container[str], budget: Budget) -> Optional[dict[str, np.ndarray]]:
-    """The values of each output that is read; None for a node that must or can not be folded."""
+    """The values of each output that is read; None for a node that must not or cannot be folded."""
     if any(name in trained for name in node.reads()):
         return None
     inputs = [graph.array(name) if name else None for name in node.inputs]
@@ -97,7 +97,7 @@ def _computed(graph: Graph, node: Node, trained: Container[str], budget: Budget)
 
 
 def remove_dead_nodes(graph: Graph) -> None:
-    """Nodes whose outputs nothing reads; one reverse sweep finds them all."""
+    """Remove nodes whose outputs are not read; one reverse pass over the nodes finds them all."""
     for node in graph.nodes_reversed:
         if not any(name and graph.is_used(name) for name in node.outputs):
             graph.remove(node)

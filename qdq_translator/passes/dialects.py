@@ -1,5 +1,5 @@
-"""Rules Q13 and Q14: other quantized forms, and scales in a file, become Q/DQ pairs before any other pass sees the
-network; scales that came with a float model are observed (rule Q1)."""
+"""Rules Q13 and Q14: other quantized forms, and scales in a file, become Q/DQ pairs before all other passes; scales of
+a calibration cache for a float model are observed (rule Q1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from qdq_translator.scales.table import Origin
 
 
 def convert_dialects(network: Network, sidecar: Optional[str]) -> None:
-    """sidecar: a file of scales. Raises UnsupportedQuantizer if not convertible, UserError as `apply_scales` does."""
+    """Convert all dialects and the scales of a file. sidecar: that file. Raises UnsupportedQuantizer if not
+    convertible, UserError as `apply_scales` does."""
     converted = convert(network.graph)
     if converted.rejected:
         raise refusal(converted.rejected)
@@ -38,8 +39,8 @@ def convert_dialects(network: Network, sidecar: Optional[str]) -> None:
 
 
 def observe_scales(network: Network, scales: Mapping[str, float], source: str = "calibration cache") -> None:
-    """scales: tensor -> scale, of `source`. Raises UserError for a cache of another network, and for scales of 0,
-    infinity or NaN.
+    """Observe given scales. scales: tensor -> scale, from `source`. Raises UserError for a cache of another network,
+    and for scales of 0, infinity or NaN.
     """
     graph, types = network.graph, network.types
     tensors = {name for name in graph.tensors() if types.is_float(name) and not graph.is_constant(name)}
@@ -55,7 +56,7 @@ def observe_scales(network: Network, scales: Mapping[str, float], source: str = 
             "scale.",
         )
     for name in found:
-        if not is_unary_marker(graph, name, scales[name]):  # which is no range
+        if not is_unary_marker(graph, name, scales[name]):  # a marker is not a range
             network.scales.observe(name, scales[name], Origin("Q1", "", name, source))
 
 

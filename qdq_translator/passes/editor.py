@@ -26,7 +26,7 @@ _DTYPES: dict[int, Any] = {
 
 
 class Stays(Exception):
-    """Raised by a rule that leaves a node as it is: why."""
+    """Raised by a rule that leaves a node as it is, with the reason."""
 
 
 def stay_if(found: object, why: str) -> None:
@@ -66,7 +66,7 @@ class Editor:
         return self.graph.of(*op_types)
 
     def dtype(self, tensor: str) -> Optional[Any]:
-        """NumPy's type of a float tensor; None if NumPy lacks it."""
+        """NumPy's type of a float tensor; None if NumPy does not have it."""
         constant = self.graph.initializers.get(tensor)
         return _DTYPES.get(constant.data_type if constant is not None else self.types.elem_type(tensor))
 
@@ -78,7 +78,7 @@ class Editor:
         return len(constant.dims) if constant is not None else self.types.rank(tensor)
 
     def image(self, tensor: str) -> Optional[Image]:
-        """(N, C, H, W) of a 4-D float tensor of which all but the batch size is known and positive."""
+        """(N, C, H, W) of a 4-D float tensor if all sizes but the batch are known and positive, else None."""
         batch, *rest = self._sizes(tensor) or (None,)
         sizes = [d for d in rest if isinstance(d, int) and d > 0]
         return (batch, sizes[0], sizes[1], sizes[2]) if len(sizes) == 3 else None
@@ -89,12 +89,13 @@ class Editor:
         return channels or None if isinstance(channels, int) else None
 
     def _sizes(self, tensor: str) -> Optional[tuple[Dim, ...]]:
-        """Of a 4-D float tensor."""
+        """Sizes of a 4-D float tensor, else None."""
         shape = self.types.shape(tensor)
         return shape if shape is not None and len(shape) == 4 and self.dtype(tensor) is not None else None
 
     def unless_output(self, tensor: str) -> list[str]:
-        """Scales required by one next to `tensor`: its own; a graph output may never get one (rule S2)."""
+        """The tensor, as a source that a scale next to it needs; [] for a graph output, which never gets a scale (rule
+        S2)."""
         return [] if tensor in self.graph.outputs else [tensor]
 
     def largest(self, constant: str) -> float:
@@ -121,15 +122,15 @@ class Editor:
         """Create an initializer from input `index` of `node`, with its trained quantized values (rule W1).
 
         `change` gets the values, and the quantized ones, in the layout of the old initializer. The old name is kept if
-        it has no other reader and no other part of it is wanted (`wanted` is '').
+        it has no other reader and `wanted` is ''.
         """
         old = node.inputs[index]
         alone = not wanted and self.graph.consumer_count(old) == 1 and old not in self.graph.outputs
         return self.remade(old, old if alone else self.tensor(wanted or f"{old}_{node.name}"), change, factor)
 
     def remade(self, old: str, new: str, change: Callable[[np.ndarray], np.ndarray], factor: float = 1.0) -> str:
-        """Initializer `new` (which may be `old`) with the values of `old`, changed, and its trained codes likewise.
-        `change` may be called later, and several times."""
+        """Initializer `new` (which may be `old`) with `change` applied to the values of `old` and to its trained
+        quantized values. `change` may be called later, and several times."""
         given = self.graph.initializers.get(old)
         weight: Optional[Weight] = given if isinstance(given, Weight) else None
         if weight is None:
@@ -151,13 +152,13 @@ class Editor:
         return new
 
     def reshape(self, source: str, target: str, shape: Sequence[int], name: str) -> Node:
-        """Reshape to `shape`, which may begin with 0: any batch size is kept."""
+        """Reshape to `shape`; a leading 0 keeps the batch size."""
         return Node("Reshape", [source, self.constant(f"{name}.shape", np.array(shape, np.int64))], [target], name)
 
     def slice(
         self, source: str, target: str, begins: Sequence[int], ends: Sequence[int], axes: Sequence[int], name: str
     ) -> Node:
-        """With step 1, as the opset at hand has it."""
+        """Slice with step 1, in the form of the model's opset."""
         if self.graph.opset() < 10:
             return Node("Slice", [source], [target], name, starts=list(begins), ends=list(ends), axes=list(axes))
         inputs = [source]
@@ -175,7 +176,7 @@ class Editor:
         tensors: Optional[dict[str, list[str]]] = None,
         more: Sequence[Node] = (),
     ) -> None:
-        """Puts `new` in the place of `old`, in their order, and writes it down. more: nodes that went with `old`."""
+        """Replace `old` with `new`, in their order, and record it. more: nodes that were removed with `old`."""
         anchor = old.prev
         before = [old, *more]
         known = {name for node in before for name in node.outputs}
@@ -200,11 +201,11 @@ class Editor:
                 self.graph.value_info.pop(name, None)
 
     def derive(self, rule: str, tensor: str, source: str, node: Node, *more: Any, **named: Any) -> None:
-        """`tensor` gets a scale as soon as its sources have one: more, named: further fields of `DerivedScale`."""
+        """`tensor` gets a scale as soon as its sources have one. more, named: further fields of `DerivedScale`."""
         self.network.derived.append(DerivedScale(tensor, source, rule, node, *more, **named))
 
     def same_scale(self, rule: str, one: str, other: str, node: Node) -> None:
-        """Both tensors hold the same values: whichever has a scale hands it to the other."""
+        """Both tensors hold the same values: if one has a scale, the other gets it."""
         self.derive(rule, one, other, node)
         self.derive(rule, other, one, node)
 
@@ -230,14 +231,14 @@ class Row:
         return self.append(what, lambda target, name: self.editor.reshape(self.current, target, sizes, name))
 
     def append(self, what: str, make: Callable[[str, str], Node]) -> str:
-        """make: from the names of the new tensor and of the node."""
+        """Add the layer that `make` returns for the names of the new tensor and of the node."""
         names = self.editor.tensor(f"{self.node.outputs[0]}_{what}"), self.editor.node(f"{self.node.name}_{what}")
         self.nodes.append(make(*names))
         self.current = names[0]
         return self.current
 
     def close(self) -> list[Node]:
-        """The layers, of which the last one has the name and outputs of the node."""
+        """The layers; the last one gets the name and outputs of the node."""
         if self.nodes:
             self.nodes[-1].outputs, self.nodes[-1].name = list(self.node.outputs), self.node.name
         return self.nodes
@@ -248,14 +249,12 @@ class Row:
         self.rule = rule
 
     def derive(self, layers: Sequence[Node], source: str, *more: Any, **named: Any) -> None:
-        """Of a row that was put: each layer's output gets a scale as soon as `source` and the output of the node have
-        one.
-        """
+        """After `put`: each layer's output gets a scale as soon as `source` and the output of the node have one."""
         for layer in layers:
             self.editor.derive(self.rule, layer.outputs[0], source, layer, *more, needs=self.node.outputs[:1], **named)
 
     def bound(self, layer: Node, bound: float) -> None:
-        """Of a row that was put: no value that the layer makes is larger."""
+        """After `put`: declare that no output value of the layer exceeds `bound`."""
         self.derive([layer], self.node.outputs[0], 0.0, bound / 127, note="its bound")
 
 

@@ -10,7 +10,7 @@ The folded node's output keeps the name of the BN's output. Not folded: if the f
 is a graph output, or has a separate explicit scale; if weights or statistics are not constant; BN in training mode.
 Shared weights are copied.
 
-Rule F2: constant `Pad` goes into the node behind it, only where the result is equal for every input.
+Rule F2: a constant `Pad` is folded into the node behind it, only if the result is equal for every input.
 
 1. `Pad(0) -> Conv`                      pads add up
 2. `Pad(0) -> AveragePool`               with count_include_pad, or without if it pads nothing itself (then it is set)
@@ -33,7 +33,7 @@ from qdq_translator.scales.network import Network, report_kept
 
 
 def fold_batchnorm(network: Network) -> None:
-    """Folds every BatchNormalization that rule F1 allows. The codes of a copied weight hold for the copy too."""
+    """Fold every BatchNormalization that rule F1 allows. A copied weight keeps its trained quantized values."""
     kept = {}
     for norm in network.graph.of("BatchNormalization"):
         first = network.graph.producer.get(norm.inputs[0])
@@ -75,7 +75,7 @@ def _fold(network: Network, first: Node, norm: Node) -> None:
     if layout is None or layout.count(tuple(weight.dims)) != channels:
         raise Stays(f"{op_type} '{first.name}' does not have {channels} output channels")
     bias = _bias(graph, first, channels)
-    if op_type == "MatMul" and network.types.rank(first.inputs[0]) != 2:  # Gemm has matrices only
+    if op_type == "MatMul" and network.types.rank(first.inputs[0]) != 2:  # a Gemm takes matrices only
         raise Stays(f"MatMul '{first.name}' does not multiply two matrices")
     _replace_weight(network, first, weight.remade("", lambda values: layout.times(values, factor), weight.dims))
     _replace_bias(graph, first, ((bias - mean) * factor + beta).astype(weight.dtype))
@@ -85,7 +85,7 @@ def _fold(network: Network, first: Node, norm: Node) -> None:
 
 
 def _bias(graph: Graph, first: Node, channels: int) -> np.ndarray:
-    """The bias, times beta of a Gemm, float64, one value per channel."""
+    """The bias (of a Gemm times its beta), float64, one value per channel."""
     bias = graph.array(first.input(2)) if first.input(2) else np.zeros(())
     if bias is None or bias.shape not in ((), (1,), (1, 1), (channels,), (1, channels)):
         raise Stays(f"the bias of {first.op_type} '{first.name}' is not constant, or not one value per channel")
@@ -94,7 +94,7 @@ def _bias(graph: Graph, first: Node, channels: int) -> np.ndarray:
 
 
 def _replace_weight(network: Network, node: Node, weight: Weight) -> None:
-    """A weight that other nodes read stays theirs."""
+    """Replace the weight of `node`; other readers of the old weight keep it."""
     graph, old = network.graph, node.inputs[1]
     weight.name = old if graph.only_consumer(old) else graph.unique_name(f"{old}_{node.name or node.outputs[0]}")
     graph.set_initializer(weight.name, weight)
@@ -110,7 +110,7 @@ def _replace_bias(graph: Graph, node: Node, values: np.ndarray) -> None:
         name = graph.unique_name(f"{node.name or node.outputs[0]}.bias")
     graph.add_initializer(name, values)
     graph.set_input(node, 2, name)
-    if node.op_type == "MatMul":  # has no bias
+    if node.op_type == "MatMul":  # a MatMul has no bias
         graph.set_operator(node, "Gemm")
     node.unset("beta")
 
@@ -122,7 +122,7 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 
 def fold_pads(network: Network) -> None:
-    """Folds every Pad that rule F2 allows."""
+    """Fold every Pad that rule F2 allows."""
     kept = {}
     for pad in network.graph.of("Pad"):
         readers = network.graph.consumers(pad.outputs[0])
@@ -175,15 +175,15 @@ def _check_values(network: Network, pad: Node, reader: Node, window: operators.W
 
 
 def _pads_alike(graph: Graph, pad: Node, reader: Node, window: operators.Window) -> bool:
-    """Whether `reader` computes the same of its own padding as of the values of `pad`."""
+    """Whether `reader` treats its own padding like the values of `pad`."""
     value = operators.pad_value(pad, graph.array)
-    if reader.is_op("MaxPool"):  # which ignores its padding, as if it were minus infinity
+    if reader.is_op("MaxPool"):  # it ignores its padding, as if it were minus infinity
         return value is not None and (value <= _LOWEST or (value == 0 and is_non_negative(graph, pad.inputs[0])))
     return value == 0 and (reader.is_op("Conv") or operators.counts_padding(reader) or not any(window.pads))
 
 
 def _sum(window: operators.Window, pads: list[int]) -> list[int]:
-    """Both paddings of the spatial axes."""
+    """The sum of both paddings of the spatial axes."""
     rank = len(pads) // 2
     begins, ends = pads[:rank], pads[rank:]
     if rank < 3 or min(pads) < 0 or any(begins[:2] + ends[:2]) or len(window.pads) != 2 * (rank - 2):

@@ -4,8 +4,8 @@
 2. `Cast` to such a type becomes a Cast to float32, which rule F7 removes if it changes nothing.
 3. Graph inputs and outputs keep their types, which are the user's: a Cast stays at that border and records why.
 
-Quantized values of trained weights are the same, because their values are. Bodies of If, Loop and Scan are converted
-too. Not: a network with operators outside ONNX, or with inputs or outputs that are no tensors: their types are unknown.
+Quantized values of trained weights stay the same. Bodies of If, Loop and Scan are converted too. Not: a network with
+operators outside ONNX, or with inputs or outputs that are not tensors, because their types are unknown.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def to_float32(network: Network) -> None:
     for node in graph.nodes:
         if id(node) not in stay:
             for attribute in filter(_names_other, node.attributes.values()):
-                # not in place: nodes that are alike share attributes, and some of them stay
+                # not in place: equal nodes share attributes, and some of them keep theirs
                 node.set(attribute.name, TensorProto.FLOAT)
             done.convert_inside(node)
     for value in graph.value_info.values():
@@ -55,7 +55,7 @@ def to_float32(network: Network) -> None:
 
 
 def _of_unknown_type(graph: Graph) -> str:
-    """What has types that nothing tells, '' if there is no such thing."""
+    """Description of a part whose types are unknown; '' if there is none."""
     for node in graph.nodes:
         if not node.is_standard:
             return f"{node.op_type} {node.label} is not an operator of ONNX"
@@ -65,13 +65,14 @@ def _of_unknown_type(graph: Graph) -> str:
 
 @dataclasses.dataclass
 class _Done:
-    """constants: how many of each type were converted; error: largest relative one of those in double precision."""
+    """constants: number of converted constants of each type; error: largest relative rounding error of those in
+    float64."""
 
     constants: dict[str, int] = dataclasses.field(default_factory=dict)
     error: float = 0.0
 
     def converted(self, tensor: Initializer) -> np.ndarray:
-        """The values in float32; those of float64 beyond its range become the largest that it has."""
+        """The values in float32; float64 values beyond its range become its largest value."""
         kind = element_name(tensor.data_type)
         self.constants[kind] = self.constants.get(kind, 0) + 1
         values = to_array(tensor)
@@ -85,7 +86,7 @@ class _Done:
         return single
 
     def convert_inside(self, node: Node) -> None:
-        """The constants that a node has itself, and its bodies."""
+        """Convert the constants in a node's attributes, and its bodies."""
         own, tensors, inner = _inside(node)
         for attribute in filter(_names_other, own):
             attribute.i = TensorProto.FLOAT
@@ -107,8 +108,8 @@ class _Border:
 
 
 def _borders(network: Network) -> list[_Border]:
-    """Casts behind such inputs and before such outputs. The producer of an output writes a new tensor, without a scale
-    if the output has none (rule S2)."""
+    """Add Casts behind inputs and before outputs of other float types. The producer of an output writes a new tensor,
+    without a scale if the output has none (rule S2)."""
     graph = network.graph
     for name in [n for n, v in graph.outputs.items() if n in graph.initializers and _other(v)]:
         network.rename_tensor(name, graph.unique_name(f"{name}_value"))
@@ -150,7 +151,7 @@ def _names_other(attribute: AttributeProto) -> bool:
 
 
 def _has_other(graph: Graph) -> bool:
-    """Whether anything in the network is of another float type."""
+    """Whether anything in the network has a float type other than float32."""
     if any(tensor.data_type in _OTHERS for tensor in graph.initializers.values()) or any(map(_other, _ends(graph))):
         return True
     return any(

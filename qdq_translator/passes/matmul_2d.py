@@ -1,5 +1,5 @@
-"""Rule W1 for MatMul: TensorRT has per-channel weight scales only if both operands are matrices, and otherwise one for
-the whole weight (fact 5.2), with which few quantized values are those of the training.
+"""Rule W1 for MatMul: TensorRT uses per-channel weight scales only if both operands are matrices, otherwise one scale
+for the whole weight (fact 5.2), which reproduces few of the trained quantized values.
 
 1. `MatMul(x [..., K], constant [K, N])` -> `Reshape [-1, K]`, `MatMul`, `Reshape [..., N]`, the same products and sums
 2. with an `Add` of one constant per column after it: the Add stays between MatMul and the second Reshape
@@ -73,7 +73,7 @@ def _rewrite(network: Network, node: Node, sizes: list[int], flat: dict[str, str
     for reader in readers:
         graph.replace_use(reader, inside, target)
     if target in graph.outputs and target not in network.scales:
-        network.withhold(inside)  # rule S2: it stands for the graph output
+        network.withhold(inside)  # rule S2: it represents the graph output
 
 
 def _reshape(graph: Graph, source: str, target: str, sizes: list[int]) -> Node:
@@ -82,7 +82,7 @@ def _reshape(graph: Graph, source: str, target: str, sizes: list[int]) -> Node:
 
 
 def _bias(graph: Graph, node: Node, columns: int) -> Optional[Node]:
-    """The Add of one constant a column that alone reads the MatMul, with that constant as one row; else None."""
+    """The Add of one constant per column that is the MatMul's only reader, with the constant as one row; else None."""
     add = graph.only_consumer(node.outputs[0])
     if add is None or not add.is_op("Add") or len(set(add.inputs)) < 2:
         return None

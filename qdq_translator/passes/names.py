@@ -21,7 +21,7 @@ from qdq_translator.scales.network import Network
 from qdq_translator.targets.parser_network import MULTI_LAYER, PARSER_PREFIX, ParsedNetwork, Version, supports
 
 _TRIES = 10
-"""New names shift the parser's numbers, which may hit other names."""
+"""Attempts: new names shift the parser's numbers, which may cause new collisions."""
 
 
 def name_nodes(graph: Graph, diagnostics: Diagnostics) -> None:
@@ -71,7 +71,7 @@ def clean_tensor_names(graph: Graph) -> None:
 
 
 def rename_node_outputs(graph: Graph) -> None:
-    """Rule F5: every tensor is called like its node, further outputs `_1`, `_2` ..."""
+    """Rule F5: every tensor gets the name of its node, further outputs with `_1`, `_2` ..."""
     fixed = set(graph.inputs) | set(graph.outputs) | set(graph.initializers) | graph.body_names()
     mapping: dict[str, str] = {}
     for node in graph.nodes:
@@ -142,7 +142,7 @@ def avoid_helper_names(network: Network, version: Version) -> None:
 
 
 def automatic_collisions(graph: Graph) -> list[str]:
-    """Initializers and nodes for which TensorRT's parser would generate a name that exists already."""
+    """Initializers and nodes for which TensorRT's parser would generate an existing name."""
     return [*_colliding_constants(graph), *(node.name for node in _colliding_nodes(graph))]
 
 

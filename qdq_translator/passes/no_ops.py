@@ -1,4 +1,5 @@
-"""Rule F7: remove nodes that change nothing, on every target: each is a layer in TensorRT, unsupported by its DLA.
+"""Rule F7: remove nodes that change nothing, on every target: each is a layer in TensorRT that the DLA does not
+support.
 
 `_WHEN` specifies for every operator when it changes nothing. Such a node is removed as follows:
 1. its readers read its input; the input keeps its name, unless only the node's output has a scale (or is a graph
@@ -56,7 +57,7 @@ def remove_no_ops(network: Network, reach: Optional[Mapping[str, float]] = None)
 def _report(network: Network, nodes: list[Node], tensors: dict[str, list[str]]) -> None:
     counts = Counter(node.op_type for node in nodes)
     counted = ", ".join(f"{count} {op}" for op, count in counts.most_common())
-    # integers are shape arithmetic, which later passes fold away
+    # integers are shape arithmetic, which later passes fold
     kept = {old: new for old, new in followed(tensors).items() if network.types.is_float(old)}
     network.diagnostics.info(
         RULE,
@@ -101,7 +102,7 @@ def take_out(network: Network, node: Node) -> dict[str, list[str]]:
 
 
 def kept_input(graph: Graph, node: Node) -> int:
-    """The input that the output is equal to: of Mul and Add the one that is not the neutral constant."""
+    """Index of the input that the output equals: of Mul and Add the one that is not the neutral constant."""
     return 1 if node.is_op("Mul", "Add") and graph.is_constant(node.inputs[0]) else 0
 
 
@@ -114,7 +115,7 @@ def _same_type(network: Network, node: Node) -> bool:
 
 
 def _same_shape(network: Network, node: Node) -> bool:
-    """Equal shapes hold equal elements in equal order; one size that is not known follows from the others."""
+    """Equal shapes mean equal elements in equal order; one unknown size follows from the others."""
     before, after = (network.types.shape(name) for name in (node.inputs[0], node.outputs[0]))
     if before is None or after is None or len(before) != len(after) or 0 in after:
         return False
@@ -128,7 +129,7 @@ def _same_order(network: Network, node: Node) -> bool:
 
 
 def _never_cuts(network: Network, node: Node, reach: float = math.inf) -> bool:
-    """Rule F12: a Clip whose bounds no value reaches that its input's own scale holds."""
+    """Rule F12: a Clip whose bounds are outside the range of its input's scale, or outside `reach`."""
     low, high = operators.clip_bounds(node, network.graph.array)
     own = network.scales.value(node.inputs[0])
     reach = reach if own is None else INT8_MAX * own
@@ -150,11 +151,11 @@ def _keeps_all(network: Network, node: Node) -> bool:
 
 
 _BEHIND_EVERYTHING = 2**31 - 1
-"""What exporters write for an end that is not known."""
+"""The value that exporters write for an unknown end."""
 
 
 def _to_itself(network: Network, node: Node) -> bool:
-    """Expand to the shape that the tensor has, or to ones only."""
+    """Expand to the shape of the tensor, or to ones only."""
     before = network.types.static_shape(node.inputs[0])
     if before is not None and before == network.types.static_shape(node.outputs[0]):
         return True
@@ -168,7 +169,8 @@ def _nothing_is_padded(network: Network, node: Node) -> bool:
 
 
 def _neutral(value: int, commutes: bool) -> _Condition:
-    """One operand is constant and `value` everywhere, and does not make the other larger."""
+    """Condition: one operand is constant with all elements equal to `value` and does not enlarge the other by
+    broadcasting."""
 
     def condition(network: Network, node: Node) -> bool:
         graph = network.graph

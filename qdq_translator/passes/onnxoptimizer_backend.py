@@ -1,8 +1,8 @@
 """Rule F4: rules F1 to F3 by onnxoptimizer (0.3.2) and onnx-graphsurgeon, for users who require their folding.
 
-Tensors with a scale, and the outputs of BatchNormalizations, are protected by name: they are presented to it as graph
-outputs, which it neither folds away nor renames. The native passes then handle the unsupported cases
-(BatchNormalization after ConvTranspose, Gemm or MatMul; padding into pools).
+Tensors with a scale, and the outputs of BatchNormalizations, are protected by name: they are declared as graph outputs,
+which the package neither folds nor renames. The native passes then handle the unsupported cases (BatchNormalization
+after ConvTranspose, Gemm or MatMul; padding into pools).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def optimize(network: Network) -> None:
     ]
     weights = {node.name: node.input(1) for node in graph.nodes if node.is_op("Conv")}
     optimized = _optimized(optimizer, graph.to_model(), held)
-    # dead nodes and unused initializers go (rule F3), by onnx-graphsurgeon, whose cleanup knows subgraphs
+    # onnx-graphsurgeon removes dead nodes and unused initializers (rule F3), also in subgraphs
     result = Graph.from_model(surgeon.export_onnx(surgeon.import_onnx(optimized).cleanup()))
     result.model_metadata, result.doc, result.opsets = graph.model_metadata, graph.doc, graph.opsets
     result.inputs, result.outputs = graph.inputs, graph.outputs
@@ -48,7 +48,7 @@ def optimize(network: Network) -> None:
 
 
 def _optimized(optimizer: Any, model: onnx.ModelProto, held: list[str]) -> onnx.ModelProto:
-    """held: tensors that it must neither fold away nor rename."""
+    """The optimized model. held: tensors that must be neither folded nor renamed."""
     known = {value.name for value in model.graph.output}
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in held)
     try:

@@ -1,9 +1,9 @@
-"""Rule F6: every node is one that the parser of the target's TensorRT reads.
+"""Rule F6: the parser of the target's TensorRT must be able to read every node.
 
 For TensorRT 8.x: no opset above 17, whose axes inputs its parser silently ignores (fact 4.11, 4.12).
 
-A node may stay as it is where ONNX's own schemas say that the newer form it is written in is also valid in opset 17
-(same inputs, attributes absent or at their default); otherwise one of the rewrites below applies, or none:
+A node stays as it is if by ONNX's schemas its form is also valid in opset 17 (same inputs, attributes absent or at
+their default). Otherwise one of these rewrites must apply:
 
 1. `ReduceX(x, axes)`                        -> `ReduceX(x){axes}`      constant axes
 2. `Split(x){num_outputs}`                   -> `Split(x)`              where the axis divides evenly, else with sizes
@@ -42,8 +42,8 @@ _REDUCTIONS = ("Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", 
 
 
 def fit_opset(network: Network, settings: Settings) -> None:
-    """Lower the opset if the parser is of TensorRT 8. If that is impossible, the model is left unchanged with a warning
-    if no platform was specified; else UserError."""
+    """Lower the opset for the parser of TensorRT 8. If that is impossible, the model stays unchanged with a warning if
+    no platform was specified; otherwise raises UserError."""
     graph, diagnostics = network.graph, network.diagnostics
     if opset_is_readable(graph, settings):
         return
@@ -70,9 +70,9 @@ def opset_is_readable(graph: Graph, settings: Settings) -> bool:
 
 
 def lower_opset(graph: Graph, types: TensorTypes) -> list[str]:
-    """Brings the graph to opset 17 exactly; returns the names of the nodes that were rewritten.
+    """Convert the graph to opset 17; returns the names of the nodes that were rewritten.
 
-    Raises UserError naming the first node for which that is not possible; the graph is then as it was.
+    Raises UserError naming the first node for which that is not possible; the graph is then unchanged.
     """
     if graph.opset() <= TENSORRT_8_OPSET:
         return []
@@ -102,7 +102,8 @@ def lower_opset(graph: Graph, types: TensorTypes) -> list[str]:
 
 
 def _why_not(node: Node, opset: int) -> Optional[str]:
-    """Why the node would mean something else in opset 17; None where it is the same. Drops defaults on the way."""
+    """Why the node would have a different meaning in opset 17; None if it is the same. Removes attributes at their
+    default."""
     try:
         new = onnx.defs.get_schema(node.op_type, opset)
         old = onnx.defs.get_schema(node.op_type, TENSORRT_8_OPSET)
@@ -123,7 +124,7 @@ def _why_not(node: Node, opset: int) -> Optional[str]:
 
 
 def _is_default(node: Node, key: str, schema: onnx.defs.OpSchema) -> bool:
-    """Whether an operator without this attribute does the same."""
+    """Whether the operator computes the same without this attribute."""
     if key in ("saturate", "round_mode") or (key == "dilations" and set(node.get(key)) == {1}):
         return True
     given = onnx.helper.get_attribute_value(node.attributes[key])
@@ -149,7 +150,7 @@ def _split_outputs(graph: Graph, types: TensorTypes, node: Node) -> bool:
     if size is None:
         return False
     sizes = operators.split_sizes(node, size, graph.array)
-    if sizes is None or sizes[-1] < 0:  # more parts than values
+    if sizes is None or sizes[-1] < 0:  # more parts than elements
         return False
     if len(set(sizes)) > 1:
         name = graph.constant(f"{node.name}_split", np.array(sizes, np.int64))
@@ -241,7 +242,7 @@ def settle_windows(network: Network) -> None:
             node.set("pads", [*node.get("pads", [0] * 2 * len(ends))[: len(ends)], *ends])
             node.unset("ceil_mode")
             changed.append(node.name)
-            network.graph.value_info.clear()  # sizes behind it, as ONNX's inference had them
+            network.graph.value_info.clear()  # sizes behind the node are those of ONNX's inference
     if changed:
         network.changed()
         network.diagnostics.info(
@@ -253,8 +254,8 @@ def settle_windows(network: Network) -> None:
 
 
 def _ends(node: Node, sizes: Sequence[Dim]) -> Optional[list[int]]:
-    """The padding at the end of each axis; None if no size that an axis may have gives the two different numbers of
-    windows.
+    """The padding at the end of each axis; None if ONNX and TensorRT count the same windows for every possible size of
+    the axes.
     """
     window = operators.window(node)
     if window is None or not window.rounds_up or window.automatic or window.dilated:

@@ -1,4 +1,4 @@
-"""The order of passes, as data: the requirements of each, and the conditions that it ensures from then on.
+"""The order of passes as data, with the requirements of each and the conditions that it ensures from then on.
 
 A pass is a function of the network and the settings, and a row here. `requires` contains the conditions before it,
 `ensures` those after it and every later pass: an order that violates one fails by name if the checks are on
@@ -41,17 +41,17 @@ from qdq_translator.targets.settings import Settings
 CHECK = "QDQ_TRANSLATOR_CHECK_PASSES"
 
 Condition = Callable[[Network, Settings], str]
-"""What is wrong, '' where the condition holds."""
+"""Description of the violation; '' if the condition holds."""
 
 
 class BrokenPass(AssertionError):
-    """A pass ran too early, or violated a condition that it or another one ensured: a program bug."""
+    """A pass ran too early, or violated a condition that it or another pass ensured: a bug in the program."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """rules: those of docs/rules.md that it carries out. ensures: holds from here to the end of the pipeline. keeps:
-    leaves the network as a parser reads it, so that it runs with `--keep_model` too."""
+    """rules: those of docs/rules.md that it implements. ensures: conditions that hold from here to the end of the
+    pipeline. keeps: does not change the network for a parser, so the pass also runs with `--keep_model`."""
 
     name: str
     rules: tuple[str, ...]
@@ -65,7 +65,7 @@ class Pass:
 
 
 def nothing_refers_to_names(network: Network, settings: Settings) -> str:
-    """Renaming many at once is free only before anything is written down."""
+    """Renaming many parts at once is only free before other records refer to them."""
     books = (network.scales.observed, network.trained, network.applied, network.derived)
     return "books refer to names already" if any(len(book) for book in books) else ""
 
@@ -115,7 +115,7 @@ def opset_is_for_the_parser(network: Network, settings: Settings) -> str:
 
 
 def no_automatic_name_exists(network: Network, settings: Settings) -> str:
-    """Rule F6: last, because every name that a pass makes may be one that TensorRT's parser makes up."""
+    """Rule F6: checked last, because any name that a pass creates may equal one that TensorRT's parser generates."""
     found = names.automatic_collisions(network.graph)
     return f"'{found[0]}' collides with a name of the parser's" if found else ""
 
@@ -151,7 +151,7 @@ def _clean_tensor_names(network: Network, settings: Settings) -> None:
 
 
 def _refuse_to_keep(network: Network, settings: Settings) -> None:
-    """Raises UserError for a model that no cache can be made for as it is."""
+    """Raises UserError for a model for which no cache can be made without changes."""
     wrong = tensor_names_are_legal(network, settings)
     if wrong:
         raise UserError(
@@ -194,7 +194,7 @@ def _constants(network: Network, settings: Settings) -> None:
     cleanup.constants_to_initializers(network.graph)
     if not settings.keep_model:
         cleanup.fold_constants(network.graph, network.trained)
-    if settings.rewrites == "off" and network.graph.of("Shape"):  # else rule D1 does it, and writes it down
+    if settings.rewrites == "off" and network.graph.of("Shape"):  # else rule D1 folds and records it
         cleanup.fold_integers(network.graph, TensorTypes(network.graph, believe=False))
 
 

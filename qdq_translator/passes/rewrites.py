@@ -27,12 +27,12 @@ class Rewrites:
 
     @property
     def nodes(self) -> dict[str, list[str]]:
-        """Node that is gone, or is another operator now -> the nodes that do its work."""
+        """Node that was removed, or changed its operator -> the nodes that replace it."""
         return followed({old: [node.name for node, _ in a.after] for a in self.applied for old, _ in a.before})
 
     @property
     def tensors(self) -> dict[str, list[str]]:
-        """Tensor that is gone -> the tensors that hold its values."""
+        """Removed tensor -> the tensors that hold its values."""
         return followed({old: new for a in self.applied for old, new in a.tensors.items()})
 
     def left(self, dla: Optional[DlaPlan]) -> list[rows.Left]:
@@ -59,7 +59,7 @@ class Rewrites:
 
 
 def rewrite_for_dla(network: Network, settings: Settings) -> None:
-    """Applies every rule once, in place. With `force` on a GPU target the rules of Orin's DLA decide."""
+    """Apply every rule once, in place. With `force` on a GPU target the limits of Orin's DLA apply."""
     mode = settings.rewrites
     if mode == "off":
         return
@@ -71,7 +71,7 @@ def rewrite_for_dla(network: Network, settings: Settings) -> None:
             hint="Select the DLA with --target orin-dla or xavier-dla, or use --dla_rewrites force.",
         )
         return
-    from qdq_translator.passes import dla  # which a GPU as target does without
+    from qdq_translator.passes import dla  # imported here, because translation for a GPU does not need it
 
     dla.apply_rules(network, settings, generation or "orin")
 

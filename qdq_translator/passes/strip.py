@@ -1,4 +1,4 @@
-"""Rules Q1 to Q11: all quantizers are removed; their scales enter the scale table, the weights are baked.
+"""Rules Q1 to Q11: remove all quantizers, add their scales to the scale table, and bake the weights.
 
 Requires: the quantizers found in this very graph. Ensures: no QuantizeLinear or DequantizeLinear, every quantized
 tensor is float, graph inputs and outputs under their own names.
@@ -71,7 +71,7 @@ def strip(network: Network, settings: Settings) -> None:
 
 def _bake(network: Network, constants: Constants, weights: list[QuantizedConstant], settings: Settings) -> None:
     graph = network.graph
-    # what may share nodes with others is replaced when all are computed
+    # constants may share nodes, so they are replaced after all are computed
     baked: list[tuple[Bakery, str]] = []
     for item in weights:
         result = Bakery(constants, item, settings.weights)
@@ -84,7 +84,8 @@ def _bake(network: Network, constants: Constants, weights: list[QuantizedConstan
 
 
 def _report_approximated(found: list[parameters.Approximated], stripper: Stripper, diagnostics: Diagnostics) -> None:
-    """Report each one, and for zero points, possibly many, one warning with their total cost."""
+    """Report each approximated quantizer; those with zero points, possibly many, in one warning with their total
+    cost."""
     for note in found:
         (diagnostics.info if note.asymmetric else diagnostics.warning)(
             "Q1",
@@ -101,7 +102,7 @@ def _report_approximated(found: list[parameters.Approximated], stripper: Strippe
 
 
 def _report_series(series: list[steps.Link], stripper: Stripper, diagnostics: Diagnostics) -> None:
-    """Rule Q8, in one line."""
+    """Report quantizers in series (rule Q8) in one line."""
     if not series:
         return
     scales: dict[str, list[float]] = {}
@@ -129,7 +130,8 @@ def _mixed_readers(graph: Graph, found: ActivationQuantizers) -> dict[str, list[
 
 
 def _alone(graph: Graph, constants: Constants, item: QuantizedConstant) -> bool:
-    """True for the float weights of one `Q -> DQ`, which they replace, if no other constant is computed from them."""
+    """True for the float weights of one `Q -> DQ` if no other constant is computed from them: the new initializer may
+    have their name."""
     if item.name == item.tensor or item.tensor in graph.outputs:
         return False
     made = [name for node in graph.consumers(item.tensor) for name in node.outputs]
@@ -137,7 +139,7 @@ def _alone(graph: Graph, constants: Constants, item: QuantizedConstant) -> bool:
 
 
 def _replace_constant(graph: Graph, item: QuantizedConstant, weight: Initializer) -> str:
-    """Puts one initializer in the place of a constant expression, whose nodes become dead; returns its name.
+    """Replace a constant expression, whose nodes become dead, with one initializer; returns its name.
 
     A constant that is a graph output keeps that name behind an Identity: the parser requires a node there.
     """
@@ -180,7 +182,7 @@ def _report_weight(item: QuantizedConstant, baked: Bakery, diagnostics: Diagnost
 
 
 def _remove_leftovers(graph: Graph) -> None:
-    """Quantizers that nothing reads go; one that is still read is an error (no Q/DQ node is left, ever)."""
+    """Remove quantizers without readers; one that is still read is an error, because no Q/DQ node may remain."""
     remove_dead_nodes(graph)
     for node in graph.nodes:
         if is_quantizer(node):
@@ -194,18 +196,18 @@ def _remove_leftovers(graph: Graph) -> None:
 
 
 class Stripper:
-    """A graph whose activation quantizers are removed; each gives its scale."""
+    """Removes the activation quantizers of a graph and observes their scales."""
 
     def __init__(self, network: Network) -> None:
         self.network, self.graph, self.scales = network, network.graph, network.scales
         self.real: dict[str, str] = {}
-        """Tensor that is gone (codes, or a DQ's output) -> the float tensor that stands for it."""
+        """Removed tensor (quantized values, or a DQ's output) -> the float tensor that replaces it."""
         self.clamped: dict[tuple[str, Optional[float], Optional[float]], str] = {}
         self.floats: dict[tuple[str, np.dtype], str] = {}
         self.ends: dict[str, tuple[Node, float]] = {}
-        """Graph output that a node is gone from -> the node, and the scale of its pair."""
+        """Graph output whose quantizer was removed -> that node, and the scale of its pair."""
         self.clamps: list[tuple[Node, str]] = []
-        """Each clamp that stays and the quantizer that it came from."""
+        """Each clamp that stays, and the quantizer that it comes from."""
 
     def apply(self, found: list[steps.Step]) -> None:
         apply: dict[type, Callable[[Any], None]] = {
@@ -249,7 +251,7 @@ class Stripper:
         self._replace(node, clamped, step.scale)
 
     def _as_float(self, source: str, real: np.dtype) -> str:
-        """A Cast to the type of the scale behind integers that a quantizer reads; quantizers share it."""
+        """A Cast of integers that a quantizer reads to the type of the scale; quantizers share it."""
         key = (source, real)
         if key not in self.floats:
             name = self.graph.unique_name(f"{source}_float")
@@ -267,8 +269,8 @@ class Stripper:
         real: np.dtype,
         origin: Origin,
     ) -> str:
-        """Rule Q9: the clamp that the pair did survives as a node behind `source`; equal clamps are shared. `source`
-        itself for none, and for one at 0 after a non-negative tensor: the network's Relu is still there."""
+        """Rule Q9: keep the clamp of the pair as a node behind `source`; equal clamps are shared. Returns `source`
+        itself if there is none, or if it clamps at 0 after a tensor that cannot be negative."""
         if clamp is None or (clamp == (0, None) and is_non_negative(self.graph, source)):
             return source
         key, quantizer = (source, *clamp), step.node
@@ -291,7 +293,7 @@ class Stripper:
     def _move(self, step: steps.Move) -> None:
         node, graph = step.node, self.graph
         graph.set_inputs(node, [self.name_now(name) for name in node.inputs])
-        if node.is_op("Pad"):  # its constant, if it has one, was a code
+        if node.is_op("Pad"):  # its constant, if any, was a quantized value
             value = ""
             if step.pad_value:
                 constant = np.asarray(step.pad_value, step.codes.params.real)
@@ -326,8 +328,8 @@ class Stripper:
             self.ends[gone] = node, scale
 
     def _name_outputs(self) -> None:
-        """Rule Q7: a graph output keeps its name. If several are one tensor, it gets the name of the first of them, in
-        the order of their declaration in the model."""
+        """Rule Q7: graph outputs keep their names. A tensor that serves as several outputs gets the name of the first
+        in the order of the model."""
         graph = self.graph
         for gone in [name for name in graph.outputs if name in self.ends]:
             source = self.name_now(gone)
@@ -346,7 +348,7 @@ class Stripper:
         graph, name = self.graph, step.name
         (graph.inputs if step.is_input else graph.outputs)[name].type.tensor_type.elem_type = TensorProto.FLOAT
         if step.is_input:
-            if step.real != np.float32:  # the network behind it has that type (rule F9)
+            if step.real != np.float32:  # the rest of the network has that type (rule F9)
                 self.real[name] = self._as_float(name, step.real)
             self.scales.observe(name, step.scale, Origin("Q6", "", name, "graph input was int8"))
         elif step.real != np.float32 and name in graph.producer:

@@ -1,4 +1,4 @@
-"""Rules F8, F10 and F11: replaces nodes for which TensorRT's parser adds layers or tensors, or which it refuses (fact
+"""Rules F8, F10 and F11: replace nodes for which TensorRT's parser adds layers or tensors, or which it refuses (fact
 4.12).
 
 A form is a function of an `Editor` and a row of `FORMS`. Every form computes the same function, on every target unless
@@ -30,8 +30,8 @@ FORMS: tuple[tuple[str, Callable[[Editor], None]], ...] = (
     ("Constant operands of full rank", operands.operand_ranks),
     ("Slice indices in INT32", operands.slice_indices),
 )
-"""What each does, for the report, in the order in which they are applied, each once: what the earlier ones make, the
-later ones bring into form."""
+"""(description for the report, form), in the order of application, each once: later forms also apply to nodes that
+earlier ones create."""
 
 
 def apply_normal_forms(network: Network, settings: Settings) -> None:

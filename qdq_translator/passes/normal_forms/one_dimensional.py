@@ -1,10 +1,10 @@
 """Rule F8: one-dimensional Conv, ConvTranspose and pooling work on [N, C, L, 1].
 
 `Unsqueeze(3)`, the two-dimensional layer with a kernel of [k, 1], `Squeeze(3)`: the parser adds the same layers, but
-then the input and output of the convolution have no name of the model's. Between such layers nothing is needed: the
-tensor has four dimensions then, and its name and scale. The new tensors hold the values of the old ones, so rule S3
-gives them their scales; the codes of weights stay.
-Not: a weight that is not constant; an `output_shape`; a second output (the indices of MaxPool); an unknown rank.
+then the input and output of the convolution have no name of the model's. A tensor between two such layers has four
+dimensions and keeps its name and scale. The new tensors hold the values of the old ones, so rule S3 gives them their
+scales; the quantized values of weights stay. Not: a weight that is not constant; an `output_shape`; a second output
+(the indices of MaxPool); an unknown rank.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from qdq_translator.ir.operators import states_output_shape, window
 from qdq_translator.passes.editor import Editor
 
 _NEUTRAL = {"kernel_shape": [1], "strides": [1], "dilations": [1], "output_padding": [0], "pads": []}
-"""What each attribute gets for the second dimension."""
+"""Values added to each attribute for the second dimension."""
 
 
 def apply(editor: Editor) -> None:
@@ -43,7 +43,7 @@ def apply(editor: Editor) -> None:
 
 
 def widen(editor: Editor, node: Node) -> None:
-    """Weight and attributes for a second dimension, in place."""
+    """Extend weight and attributes by a second dimension, in place."""
     if node.is_op("Conv", "ConvTranspose"):
         editor.graph.set_input(node, 1, editor.weight(node, 1, "", lambda values: values[..., np.newaxis]))
     for key, neutral in _NEUTRAL.items():

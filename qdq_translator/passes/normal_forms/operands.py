@@ -1,4 +1,4 @@
-"""Rules F8 and F10: the inputs of a node as the parser wants them."""
+"""Rules F8 and F10: the inputs of a node in the form that the parser reads directly."""
 
 from __future__ import annotations
 
@@ -56,9 +56,8 @@ _OPS = ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "PRelu")
 def operand_ranks(editor: Editor) -> None:
     """Rule F8: constant operands of Add, Sub, Mul, Div, Pow, Max, Min and PRelu have the rank of the result.
 
-    A constant of lower rank makes a broadcast of its own in the parser, with a numbered name. Leading dimensions of 1
-    change nothing.
-    Not: below opset 7, which broadcasts otherwise; operands of unknown rank; integers.
+    For a constant of lower rank the parser adds a broadcast with a numbered name. Leading dimensions of 1 change
+    nothing. Not: below opset 7, which broadcasts otherwise; operands of unknown rank; integers.
     """
     graph = editor.graph
     if graph.opset() < 7:
@@ -83,7 +82,7 @@ def operand_ranks(editor: Editor) -> None:
 
 
 def _rank_of_result(editor: Editor, node: Node) -> int:
-    """0 for a node without a varying operand, and for one with an operand of unknown rank."""
+    """Rank of the result; 0 for a node whose operands are all constant, or one of unknown rank."""
     ranks = [rank for rank in map(editor.rank, node.inputs) if rank is not None]
     constant = all(name in editor.graph.initializers for name in node.inputs)
     return 0 if constant or len(ranks) < len(node.inputs) else max(ranks)

@@ -1,4 +1,4 @@
-"""Rule F8: operators that the parser writes as several layers are written so in the model."""
+"""Rule F8: operators that the parser expands into several layers are expanded in the model."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ _PARTS: dict[str, Callable[[Editor, Node], None]] = {
 
 
 def layer_norm(editor: Editor) -> None:
-    """Rule F8: LayerNormalization in parts, if the parser of the target's TensorRT has none (8.5 and before), and
-    RMSNormalization.
+    """Rule F8: LayerNormalization in parts, if the parser of the target's TensorRT does not have it (8.5 and before),
+    and RMSNormalization.
 
     `mean, x - mean, its square, its mean, + epsilon, root, quotient, * scale, + bias`; RMSNormalization without the
     first two. The parts get no scales: the inside of a normalization is not suitable for INT8. Not: on other versions;
@@ -143,8 +143,8 @@ def chains(editor: Editor) -> None:
     2. `Max(a, b, c, ...)` -> `Max(Max(a, b), c) ...`, Min likewise
 
     Scales of the new tensors, if output and inputs have one: for a partial sum the sum of its terms' ranges, sufficient
-    for all values; for a partial maximum or minimum the output's, because the rest of the chain never selects a value
-    that it saturates. Not: integers.
+    for all values; for a partial maximum or minimum that of the output, because the rest of the chain never selects a
+    value that this scale saturates. Not: integers.
     """
     for node in editor.nodes("Sum", "Max", "Min"):
         if len(node.inputs) < 3 or not editor.is_float(node.outputs[0]):
@@ -172,8 +172,8 @@ def depth_space(editor: Editor) -> None:
     1. `DepthToSpace(b)`: [N, b, b, C', H, W] (CRD: [N, C', b, b, H, W]) -> [N, C', H, b, W, b] -> [N, C', H*b, W*b]
     2. `SpaceToDepth(b)`: [N, C, H', b, W', b] -> [N, b, b, C, H', W'] -> [N, b*b*C, H', W']
 
-    The values only move, so rule S3 gives the new tensors their scales.
-    Not: on a DLA, which has no six dimensions (rule D11 is for it); unknown C, H or W; blocks that do not divide them.
+    The values only move, so rule S3 gives the new tensors their scales. Not: on a DLA, which does not support six
+    dimensions (rule D11 applies there); unknown C, H or W; blocks that do not divide them.
     """
     if editor.settings.hardware.generation:
         return

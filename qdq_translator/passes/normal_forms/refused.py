@@ -1,4 +1,4 @@
-"""Rule F11: forms that TensorRT's parser refuses, in one that it reads and that computes the same.
+"""Rule F11: replace forms that TensorRT's parser refuses with equivalent ones that it reads.
 
 | form | becomes |
 | --- | --- |
@@ -12,8 +12,8 @@
 | GridSample, `linear` or `cubic` | `bilinear` or `bicubic` |
 | GroupNormalization for TensorRT 8.x, whose opset has none | Reshape, InstanceNormalization, Reshape, Mul, Add |
 
-Whatever remains is an error (`targets/parser_network.py`).
-Not: sizes that are not known, or that the form needs and are computed.
+A remaining refused form is an error (`targets/parser_network.py`). Not: sizes that are not known, or that the form
+needs and are computed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _einsum(editor: Editor, node: Node) -> bool:
     free = iter(letter for letter in string.ascii_lowercase if letter not in used)
     capitals = [letter for letter in used if letter.isupper()]
     names = dict(zip(capitals, free))
-    if not capitals or len(names) < len(capitals) or "->" not in equation:  # without, letters order the output
+    if not capitals or len(names) < len(capitals) or "->" not in equation:  # without '->' the letters order the output
         return False
     node.set("equation", "".join(names.get(letter, letter) for letter in equation))
     return True
@@ -68,7 +68,7 @@ def _grid_sample(editor: Editor, node: Node) -> bool:
 
 
 class _Axis(NamedTuple):
-    """One axis that is resized: its size, how many values it gets, and by which factor."""
+    """One axis that is resized: its size, its new size, and the factor."""
 
     size: int
     wanted: int
@@ -80,7 +80,7 @@ class _Axis(NamedTuple):
 
 
 def _axes(editor: Editor, node: Node) -> Optional[list[_Axis]]:
-    """None if a size, the factors or the wanted sizes are unknown."""
+    """The resized axes; None if a size, the factors or the wanted sizes are unknown."""
     graph = editor.graph
     shape = editor.types.static_shape(node.inputs[0])
     factors = operators.resize_scales(node, graph.opset(), graph.array)
@@ -141,7 +141,8 @@ def _coordinates(editor: Editor, node: Node, axes: list[_Axis]) -> bool:
 
 
 def _keeps_corners(editor: Editor, node: Node, axes: list[_Axis]) -> bool:
-    """The region is the whole image, and no axis gets a single value, which `align_corners` takes from elsewhere."""
+    """Whether the region is the whole image and no axis gets a single value, which `align_corners` reads at a different
+    position."""
     roi = editor.graph.array(node.input(1)) if node.input(1) else None
     whole = roi is not None and roi.tolist() == [0] * len(axes) + [1] * len(axes)
     return whole and all(axis.wanted > 1 or axis.size == 1 for axis in axes)
@@ -158,9 +159,7 @@ _FORMS: dict[str, Callable[[Editor, Node], bool]] = {
 
 
 def _group_normalization(editor: Editor, node: Node) -> None:
-    """One statistic per sample and group: InstanceNormalization of the groups; the factors are per group (opset 18) or
-    channel.
-    """
+    """GroupNormalization as InstanceNormalization of the groups; the factors are per group (opset 18) or channel."""
     source, groups = node.inputs[0], operators.groups_of_channels(node)
     shape, dtype = editor.types.shape(source), editor.dtype(source)
     factors = [editor.graph.array(name) for name in node.inputs[1:3]]
