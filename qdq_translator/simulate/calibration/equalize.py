@@ -44,7 +44,7 @@ RULE = "K1"
 STRENGTHS = (0.75, 0.5, 1.0)
 """Besides 0. The best of those that surely gain; on a network for which LEAST_RUNS are all, the first one alone."""
 LARGEST = 64.0
-LEAST_RUNS, MOST_RUNS, VALUES = 8, 64, 2**24
+LEAST_RUNS, MOST_RUNS, VALUES = 8, 64, 2**25
 """Runs, half of them for the ranges: as many as make so many VALUES of activations within these limits, so that a
 full-size network takes no longer than a small one."""
 KEPT = 2**13
