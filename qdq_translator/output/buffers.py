@@ -29,8 +29,8 @@ FORMATS = ("dla_linear", "dla_hwc4", *VECTORS)
 
 @dataclass(frozen=True)
 class Buffer:
-    """One network input or output. shape: (N, C, H, W); scale: of its int8 values, None if fp16 needs none. role:
-    'input' or 'output'; given: the shape that the network has."""
+    """One network input or output. shape: (N, C, H, W). scale: of its int8 values, None for fp16 without a scale. role:
+    'input' or 'output'. given: the shape in the network."""
 
     name: str
     shape: tuple[int, int, int, int]
@@ -42,7 +42,7 @@ class Buffer:
 
     @property
     def padded(self) -> tuple[int, ...]:
-        """The shape of the array in memory, fill included."""
+        """Shape of the array in memory, padding included."""
         n, c, h, w = self.shape
         in_row = ROW_BYTES // self.dtype.itemsize
         if self.format == "dla_linear":
@@ -55,7 +55,7 @@ class Buffer:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return int(np.prod(self.padded)) * self.dtype.itemsize
 
     @property
@@ -65,7 +65,7 @@ class Buffer:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Elements from one index of N, C (of its block, in chw16 and chw32), H and W to the next."""
+        """Number of elements between neighbours in N, C (of its block, in chw16 and chw32), H and W."""
         sizes = self.padded
         steps = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
         if self.format == "dla_hwc4":
@@ -75,7 +75,7 @@ class Buffer:
 
     @property
     def block(self) -> int:
-        """Channels that are adjacent: 16, 32, or 1."""
+        """Number of adjacent channels: 16, 32, or 1."""
         return VECTORS.get(self.format, 1)
 
 
@@ -85,7 +85,8 @@ def _up(value: int, step: int) -> int:
 
 @dataclass(frozen=True)
 class End:
-    """An input or output of the network as the application sees it. scale: of INT8 values, None for floats only."""
+    """An input or output of the network as the application sees it. scale: of its INT8 values, None if there are only
+    floats."""
 
     name: str
     shape: tuple[int, ...]
@@ -93,7 +94,7 @@ class End:
 
 
 def describe(ends: Sequence[End], formats: str, role: str = "") -> list[Buffer]:
-    """formats: `type:format`, one for all or one each. Raises UserError if a tensor cannot have its format."""
+    """formats: `type:format`, one for all or one for each. Raises UserError if a tensor cannot have its format."""
     given = formats.split(",")
     if len(given) not in (1, len(ends)):
         raise UserError(f"'{formats}' has {len(given)} formats for {len(ends)} tensors.", "Give one, or one each.")

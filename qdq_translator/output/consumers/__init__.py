@@ -25,8 +25,8 @@ NAMES = ("trtexec", "python", "cudla", "deepstream", "ultralytics", "onnxruntime
 
 @dataclasses.dataclass(frozen=True)
 class Bundle:
-    """A consumer's inputs. folder: of the bundle. files: the translation in it; loadable: the same for the part that a
-    DLA runs alone. image_std, image_mean: of [0, 1]."""
+    """A consumer's inputs. folder: of the bundle. files: the translation in it. loadable: the same for the part that a
+    DLA runs alone. image_std, image_mean: for pixels in [0, 1]."""
 
     name: str
     folder: Path
@@ -41,14 +41,14 @@ class Bundle:
     image_mean: tuple[float, ...] = (0.0,)
     image_std: tuple[float, ...] = (1.0,)
     board_inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Input -> file of one sample, raw float32."""
+    """Input -> file with one sample in raw float32."""
 
     @property
     def on_dla(self) -> bool:
         return self.target != "gpu"
 
     def relative(self, path: Path, start: str = "") -> str:
-        """As seen from the bundle, or from a folder in it."""
+        """The path relative to the bundle, or to a folder in it."""
         return os.path.relpath(path, self.folder / start)
 
     def write(self, path: str, text: str, mode: int = 0o666) -> None:

@@ -55,7 +55,7 @@ def write(bundle: Bundle) -> list[str]:
 
 
 def provider_options(bundle: Bundle) -> dict[str, str]:
-    """The native table is looked for in the folder of the engines."""
+    """The provider looks for the native table in the folder of the engines."""
     options = {
         "trt_int8_enable": "1",
         "trt_fp16_enable": "1",

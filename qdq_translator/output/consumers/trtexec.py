@@ -65,7 +65,8 @@ def engine(bundle: Bundle) -> str:
 
 
 def script(bundle: Bundle, request: BuildRequest, path: str) -> None:
-    """A script for the stripped network. request: its other settings; target, core, pools, shapes are the bundle's."""
+    """A script for the stripped network. request: the other settings; target, core, pools and shapes come from the
+    bundle."""
     given = Network.read(bundle.files.model).inputs
     info = request.layer_info or str(bundle.folder / layer_info(bundle))
     request = dataclasses.replace(

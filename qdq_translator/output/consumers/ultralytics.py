@@ -1,7 +1,7 @@
 """ultralytics: an engine of its own ONNX file with its metadata in front, as its predictor reads it; and the cache for
-exporters that read one (8.3 does, from `NAME.cache` beside the weights; 8.4.190 calibrates anew each time). The
-calibrator of 8.3.0 to 8.3.100 is Entropy2's, that of 8.3.150 MinMax's, that of 8.3.240 Entropy2's for a DLA and
-MinMax's for a GPU."""
+exporters that read one (8.3 reads `NAME.cache` next to the weights; 8.4.190 calibrates anew each time). The calibrator
+of 8.3.0 to 8.3.100 is Entropy2's, that of 8.3.150 MinMax's, that of 8.3.240 Entropy2's for a DLA and MinMax's for a
+GPU."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def write(bundle: Bundle) -> list[str]:
 
 
 def _metadata(bundle: Bundle) -> dict[str, str]:
-    """Metadata of ultralytics' export in the model."""
+    """Metadata that ultralytics' export wrote into the model."""
     props = {row.key: row.value for row in load_model(bundle.files.model, weights=False)[0].metadata_props}
     own = {key: value for key, value in props.items() if not key.startswith("qdq_translator")}
     return own if "stride" in props else {}

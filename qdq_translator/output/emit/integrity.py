@@ -31,11 +31,11 @@ _MODEL_PARTS = {
     "nodes": ("node", ""),
     "initializers": ("initializer", "has other values"),
 }
-"""Part of the model's contents -> what it holds, and how one of them differs."""
+"""Part of the model's contents -> its kind of entry, and the wording for one that differs."""
 
 
 def _of_tensor(tensor: Initializer) -> str:
-    """Type, shape and values, however they are stored."""
+    """Type, shape and values, independent of how they are stored."""
     if isinstance(tensor, Weight):
         checksum = tensor.checksum()
     elif tensor.data_type == onnx.TensorProto.STRING:
@@ -46,7 +46,7 @@ def _of_tensor(tensor: Initializer) -> str:
 
 
 def _of_nodes(nodes: Iterable[Node]) -> dict[str, str]:
-    """Node -> two digests: of its operator, inputs and outputs, and of its attributes."""
+    """Node -> two digests: one of its operator, inputs and outputs, one of its attributes."""
     found = {}
     for node in nodes:
         given = node.attributes
@@ -57,7 +57,7 @@ def _of_nodes(nodes: Iterable[Node]) -> dict[str, str]:
 
 
 def model_contents(graph: Graph) -> dict[str, dict[str, str]]:
-    """`ends` (inputs, outputs, opsets), `nodes` and `initializers`, each: name -> digest."""
+    """`ends` (inputs, outputs, opsets), `nodes` and `initializers`, each a mapping from name to digest."""
     ends = {
         f"{kind} '{name}'": digest([value.type.SerializeToString(deterministic=True)])
         for kind, values in (("input", graph.inputs), ("output", graph.outputs))
@@ -73,8 +73,8 @@ def model_contents(graph: Graph) -> dict[str, dict[str, str]]:
 
 
 def contents(graph: Graph, cache: str, layer_argument: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The report's `integrity`, from the stripped model, the text of cache and layer argument, and the precision config
-    (without its `SET_KEY`)."""
+    """The `integrity` entry of the report, computed from the stripped model, the text of cache and layer argument, and
+    the precision config (without its `SET_KEY`)."""
     found: dict[str, Any] = {
         "model": model_contents(graph),
         "cache": digest_of_json(cache),
@@ -84,14 +84,15 @@ def contents(graph: Graph, cache: str, layer_argument: str, config: Mapping[str,
     return {SET_KEY: digest_of_json(found, SET_DIGITS), **found}
 
 
-# ---------------- what has become of it
+# ---------------- later changes
 
 
 def disagreements(
     files: TranslationFiles, graph: Graph, config: Mapping[str, Any], report: Mapping[str, Any]
 ) -> list[str]:
-    """One sentence per difference between the files and the translation's output, [] if there is none. `graph`: of the
-    stripped model on disk. `config`, `report`: {} if another translator wrote the set; existing ones are compared."""
+    """One sentence for each difference between the files and the output of the translation, [] if there is none.
+    `graph`: of the stripped model on disk. `config`, `report`: {} if another translator wrote the set; existing ones
+    are compared."""
     found: list[str] = []
     cache = files.read_cache()
     precisions = files.read_layer_precisions() if files.layer_arg.is_file() else None
@@ -183,7 +184,7 @@ def _scales(what: str, given: Mapping[str, float], expected: Mapping[str, float]
 
 
 def _bits(scale: float) -> str:
-    """As in a cache; a config may contain values no cache can."""
+    """The scale as in a cache; a config may contain values that no cache can."""
     try:
         return scale_to_hex(scale)
     except OverflowError:

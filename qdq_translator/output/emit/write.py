@@ -24,7 +24,7 @@ CONFIG_SCHEMA_VERSION = 2
 
 
 def precision_config(translation: Translated) -> dict[str, Any]:
-    """`NAME_precision_config.json`: NVIDIA's two keys first, then ours."""
+    """`NAME_precision_config.json`: NVIDIA's two keys, followed by ours."""
     scales = translation.tensor_scales
     return {
         "int8_tensor_scales": scales,
@@ -58,7 +58,7 @@ def write_translation(translation: Translated, report: dict[str, Any], folder: P
         write_graph(graph, temporary.model, files.model_data.name, source.external_data, metadata, seal)
         if translation.options.annotate:
             annotated = annotated_copy(graph, translation.types, translation.scales, translation.plan)
-            if annotated is not None:  # its external data are those of the other, byte for byte
+            if annotated is not None:  # its external data equal those of the other, byte for byte
                 write_graph(annotated, temporary.annotated, files.model_data.name, source.external_data, metadata)
         _write(temporary.config, json.dumps(config, indent=4) + "\n")
         _write(temporary.cache, cache)
@@ -122,13 +122,13 @@ def gpu_operators(layers: Sequence[rows.Verdict]) -> dict[str, int]:
 
 
 def _rewrites(applied: Sequence[rows.Applied]) -> str:
-    """'D4 once, D5 3 times', '' if nothing was rewritten."""
+    """The rewrites and their numbers: 'D4 once, D5 3 times', '' if nothing was rewritten."""
     counts = Counter(row.rule for row in applied)
     return ", ".join(f"{rule} {'once' if count == 1 else f'{count} times'}" for rule, count in counts.items())
 
 
 def _too_few_macs(report: rows.Report, options: TranslateCommand) -> str:
-    """With a DLA as target only MACs in INT8 on it count."""
+    """With a DLA as target only its INT8 MACs count."""
     wanted, macs = options.fail_under_int8_macs, report.coverage.macs
     if wanted is None:
         return ""

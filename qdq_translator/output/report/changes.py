@@ -1,4 +1,4 @@
-"""What differs between two reports, or two engines: layers, scales, options, times, for the page, the terminal and as
+"""Differences between two reports, or two engines (layers, scales, options, times), for the page, the terminal and as
 one plain object.
 """
 
@@ -94,7 +94,7 @@ def _side(report: Report, network: Network, name: str) -> rows.ComparedSide:
 
 
 def _worse(a: rows.ComparedSide, b: rows.ComparedSide) -> str:
-    """How B is worse, '' if it is not; translations for different targets are not compared."""
+    """The way in which B is worse, '' if it is not; translations for different targets are not compared."""
     if a.target != b.target:
         return ""
     said = []
@@ -104,7 +104,7 @@ def _worse(a: rows.ComparedSide, b: rows.ComparedSide) -> str:
         said.append(f"{new:.1f}% of the {'MACs' if by_macs else 'layers'} are in INT8, {old:.1f}% were")
     if b.gpu_layers > a.gpu_layers:
         said.append(f"{counted(b.gpu_layers, 'layer')} on the GPU, {a.gpu_layers} before")
-    # nobody estimates the GPU's layers: with fewer of them the DLA takes longer, and that is no loss
+    # GPU layers have no estimate: with fewer of them the DLA needs more time, which is not a loss
     timed = None not in (a.milliseconds, b.milliseconds) and b.gpu_layers >= a.gpu_layers
     if timed and (b.milliseconds or 0.0) > (a.milliseconds or 0.0):
         said.append(f"{milliseconds(b.milliseconds)} (estimate), {milliseconds(a.milliseconds)} before")
@@ -112,7 +112,7 @@ def _worse(a: rows.ComparedSide, b: rows.ComparedSide) -> str:
 
 
 def compare_engines(a: Engine, b: Engine) -> ComparedEngines:
-    """Layers of both that run in another precision or on another device, or take another time."""
+    """Layers of both whose precision, device or time differs."""
     before, rows = {row.name: row for row in a.layers}, []
     for row in b.layers:
         if row.name not in before:
@@ -129,7 +129,7 @@ def compare_engines(a: Engine, b: Engine) -> ComparedEngines:
 
 
 def mark_engines(compared: ComparedEngines, network: Network) -> None:
-    """The layers of the network that run otherwise in B become 'better' or 'worse'."""
+    """Marks the layers of the network that run differently in B as 'better' or 'worse'."""
     worth = {name: rank for rank, name in enumerate(_ENGINE_WORTH)}
     for row in compared.layers:
         if row.differs and row.name in network.layer_index:
@@ -142,7 +142,7 @@ def causes_of(report: Report) -> dict[str, RootCause]:
 
 
 def first_share(bar: Bar) -> Optional[float]:
-    """Percent of the first kind (INT8)."""
+    """Percentage of the first kind (INT8)."""
     if bar.total is None:
         return None
     return next((part.share for part in bar.parts if part.kind in ("int8", "dla-int8")), 0.0)
@@ -170,7 +170,7 @@ def changed_layers(before: Network, after: Network) -> list[Change]:
 
 
 def changed_scales(before: Network, after: Network) -> list[Change]:
-    """Tensors whose scale differs by a bit or more, or that only one of the two gives a scale: the largest factor
+    """Tensors whose scale differs by a bit or more, or that have a scale in only one of the two, the largest factor
     first.
     """
     old, new = ({t.name: t for t in side.tensors if t.scale is not None} for side in (before, after))

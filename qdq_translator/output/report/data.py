@@ -1,4 +1,4 @@
-"""The report of a translation: the content of `NAME_report.json`, read by all drawings.
+"""The report of a translation: the content of `NAME_report.json`, the source of every view of it.
 
 `core.formats.report_rows` defines the rows and the schema; docs/report_schema.md explains the keys.
 """
@@ -19,7 +19,7 @@ from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION, add_macs,
 
 
 def make_report(translation: Translated) -> rows.Report:
-    """Everything that is known about a translation."""
+    """Everything known about a translation."""
     plan, dla = translation.plan, translation.dla
     diagnostics = tuple(translation.diagnostics)
     return rows.Report(
@@ -61,7 +61,7 @@ def _scales(translation: Translated) -> tuple[rows.TensorScale, ...]:
 def _dla(translation: Translated) -> Optional[rows.Dla]:
     if translation.dla is None:
         return None
-    from qdq_translator.planning.layers import headline  # needs what only a DLA as target does
+    from qdq_translator.planning.layers import headline  # has imports that only a DLA target needs
 
     return translation.dla.row(*headline(translation.graph, translation.planned_types, translation.plan))
 
@@ -80,8 +80,8 @@ def _part(value: Any) -> str:
 
 
 def coverage(plan: list[rows.LayerPlan]) -> rows.Coverage:
-    """Layers, MACs and weights in INT8, and above it by design, by a limit of the DLA, and avoidably. MACs are None as
-    soon as one layer's are unknown, and `unknown_layers` counts those."""
+    """Layers, MACs and weights in INT8, and those above INT8: by design, by a limit of the DLA, and avoidably. MACs are
+    None as soon as the MACs of one layer are unknown; `unknown_layers` is the number of such layers."""
     computing = [layer for layer in plan if layer.precision in (INT8, FP16)]
     parts = {"total": computing, "int8": [layer for layer in computing if layer.precision == INT8]}
     for part, why in (("by_design", "by_design"), ("limit", "limited"), ("avoidable", "avoidable")):
@@ -107,13 +107,13 @@ def _plan(translation: Translated) -> tuple[rows.LayerPlan, ...]:
 
 
 def inferred_by_rule(scales: Sequence[rows.TensorScale]) -> dict[str, int]:
-    """Rule -> number of tensors that have their scale from it; the model's own left out."""
+    """Rule -> number of tensors that have their scale from it, without the model's own scales."""
     counts = Counter(row.rule for row in scales if not row.explicit)
     return dict(sorted(counts.items()))
 
 
 def _ends(translation: Translated, names: list[str]) -> tuple[rows.End, ...]:
-    """Application code needs these: scale as float and hex, shape and type."""
+    """The data that application code needs: scale as float and hex, shape and type."""
     ends = []
     for name in names:
         scale, shape = translation.tensor_scales.get(name), translation.types.shape(name)
@@ -131,12 +131,12 @@ _BADNESS: dict[str, Callable[[Mapping[str, Any]], float]] = {
     "W1": lambda data: data["largest_error"],
     "W3": lambda data: data["largest_relative"],
 }
-"""Rule -> what makes one of its diagnostics worse than another, of its data."""
+"""Rule -> function of a diagnostic's data that ranks its diagnostics by severity."""
 
 
 @dataclasses.dataclass
 class Messages:
-    """worst: of all diagnostics of one code. count: how many there are."""
+    """worst: of all diagnostics of one code. count: their number."""
 
     worst: rows.DiagnosticRow
     count: int = 1
@@ -151,7 +151,7 @@ def _badness(item: rows.DiagnosticRow) -> float:
 
 
 def one_a_rule(items: Iterable[rows.DiagnosticRow]) -> list[Messages]:
-    """`items`: diagnostics as a report has them. In the order of the first of each code."""
+    """`items`: diagnostics as in a report. Ordered by the first diagnostic of each code."""
     by_code: dict[str, Messages] = {}
     for item in items:
         group = by_code.get(item.code)

@@ -1,4 +1,4 @@
-"""What the page draws from: layers and tensors as rows without keys, every text once; shares, the ridge of the
+"""The data of the page: layers and tensors as rows without keys, with every text stored once; shares, the ridge of the
 roofline, and the noise of `verify` along the network. Node data for Model Explorer."""
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _TENSOR: dict[str, Callable[[Tensor], Any]] = {
     "readers": lambda t: t.readers,
     "bits": lambda t: t.bits_lost,
 }
-"""Column -> its value; of a column with $ the rows hold the number of a text."""
+"""Column -> its value; in a column with $ the rows hold the number of a text."""
 _PLAN_OPTIONS = ("target", "platform", "shapes", "power_mode", "dla_clock", "cost_model")
 
 
@@ -94,7 +94,7 @@ def page_data(
     before: Optional[Network] = None,
     engine_before: Optional[Engine] = None,
 ) -> dict[str, Any]:
-    """The object of the script. engine: what `inspector.engine_truth` found for the layers of `report`. before,
+    """The object for the script. engine: the result of `inspector.engine_truth` for the layers of `report`. before,
     engine_before: of the other side of a comparison."""
     texts = _Texts()
     follows: dict[str, list[str]] = {}
@@ -127,7 +127,7 @@ def _by_name(engine: Optional[Engine]) -> dict[str, Any]:
 
 
 def _before(network: Network, before: Optional[Network], texts: _Texts) -> dict[str, Any]:
-    """The other side of a comparison: the layers that both have, and its scales of the tensors of `network`."""
+    """The other side of a comparison: the layers that both have, and its scales for the tensors of `network`."""
     layers = [layer for layer in before.layers if layer.name in network.layer_index] if before else []
     old = {tensor.name: scale(tensor.scale) for tensor in before.tensors} if before else {}
     scales = [old.get(tensor.name) for tensor in network.tensors] if before else []
@@ -135,7 +135,7 @@ def _before(network: Network, before: Optional[Network], texts: _Texts) -> dict[
 
 
 def _command(report: Report) -> list[str]:
-    """What made the report, without --keep_fp16; [] for an explicit network."""
+    """The options of the report, without --keep_fp16; [] for an explicit network."""
     if not report.options:
         return []
     file, options = report.source.file or "MODEL", report.options
@@ -158,8 +158,9 @@ _HEAT = [{"stop": 0, "bgColor": "#f4f6f8"}, {"stop": 1, "bgColor": "#2a6fa9"}]
 
 
 def node_data(report: Report, engine: Optional[Engine] = None) -> dict[str, dict[str, Any]]:
-    """Name of a file's ending -> an object of Model Explorer's `GraphNodeData`: '' what each layer runs in; '_ms' its
-    milliseconds, measured if `engine` (of `engine_truth`) has them, else estimated; absent if neither is known."""
+    """Name of a file's ending -> an object of Model Explorer's `GraphNodeData`: '' for the precision and device of each
+    layer; '_ms' for its milliseconds, measured if `engine` (of `engine_truth`) has them, else estimated; absent if
+    neither is known."""
     layers = Network(report).layers
     kinds = {x.name: {"value": KINDS[x.kind][1], "bgColor": _COLOURS[x.kind], "textColor": "#ffffff"} for x in layers}
     found = {"": {"name": "runs in", "results": kinds, "showExpandedSummaryOnGroupNode": True}}
@@ -175,7 +176,7 @@ def node_data(report: Report, engine: Optional[Engine] = None) -> dict[str, dict
 
 @dataclass(frozen=True)
 class Part:
-    """One piece of a bar; start and share in percent, words: the amount for people."""
+    """One piece of a bar; start and share: in percent. words: the amount as text."""
 
     kind: str
     mark: str
@@ -197,7 +198,7 @@ class Bar:
 
 
 def shares(network: Network) -> list[Bar]:
-    """MACs, layers and weights by planned precision; for a DLA by its verdict, and the estimated time too."""
+    """MACs, layers and weights by planned precision; for a DLA by its verdict, together with the estimated time."""
     placed = [x for x in network.layers if x.device in DEVICES and x.device != "folded"]
     found = [(x.device, x) for x in placed] or [(x.kind, x) for x in network.layers if x.kind != "none"]
     kinds = DEVICES if placed else KINDS
@@ -208,7 +209,7 @@ def shares(network: Network) -> list[Bar]:
     ]
     times = [(x.device, x.cost.milliseconds) for x in placed if x.cost]
     estimated = _bar("Estimated ms on the DLA", times, DEVICES, milliseconds)
-    return [*bars, estimated] if estimated.total else bars  # without figures for all layers no bar of them
+    return [*bars, estimated] if estimated.total else bars  # no bar unless all layers have figures
 
 
 def _bar(
@@ -233,8 +234,8 @@ def _bar(
 
 
 def ridge(model: Optional[dict[str, Any]]) -> Optional[float]:
-    """MACs a byte at which arithmetic takes as long as memory in INT8; None without a figure. model: `cost.model` of
-    the report.
+    """MACs per byte at which arithmetic and memory need equal time in INT8; None without a figure. model: `cost.model`
+    of the report.
     """
     rates = [(model or {}).get(key) for key in ("int8_rate", "clock_ghz", "bytes_per_second")]
     known = [rate for rate in rates if isinstance(rate, (int, float)) and rate > 0]
@@ -242,7 +243,8 @@ def ridge(model: Optional[dict[str, Any]]) -> Optional[float]:
 
 
 def share_noise(account: Account, network: Network) -> None:
-    """Into the network's layers: the layers that make an entry's tensors, or hold its weights, share it."""
+    """Adds the noise to the layers of the network: it is shared by the layers that make the tensors of an entry or hold
+    its weights."""
     for entry in account.entries:
         producers = [network.tensors[i].producer for i in map(network.tensor_index.get, entry.tensors) if i is not None]
         makers = [
@@ -255,9 +257,9 @@ def share_noise(account: Account, network: Network) -> None:
 
 
 def error_along(verify: dict[str, Any], network: Network) -> dict[str, Any]:
-    """`points`: a tensor each, with its number and that of the layer that makes it (-1: none), SQNR in dB as read and
-    as made (None: not computed). `jumps`: the number of a point, where the error grows. {} without results per layer.
-    The dB go into the layers."""
+    """`points`: one for each tensor, with its number and that of the layer that makes it (-1: none), SQNR in dB as read
+    and as made (None: not computed). `jumps`: the numbers of the points at which the error grows. {} without results
+    per layer. Adds the dB to the layers."""
     per_layer = verify.get("per_layer") or {}
     points: list[dict[str, Any]] = []
     places: dict[str, int] = {}

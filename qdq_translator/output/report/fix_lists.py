@@ -2,8 +2,8 @@
 
 Two lists: operators to quantize as well (with the modules behind the root causes), and layers to leave out because they
 run above INT8 anyway (layers by design in FP16, and those of --keep_fp16), so that training and calibration see the
-network that will run. Drawn from NAME_report.json alone. Names are those of the user's model: nodes created by a
-rewrite or a normal form have the name of the node that they replaced.
+network that will run. Made from NAME_report.json alone. Names are those of the user's model: nodes created by a rewrite
+or a normal form have the name of the node that they replaced.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from qdq_translator.ir.operators import VIEWS
 
 @dataclass(frozen=True)
 class FixLists:
-    """ops: every operator that is or should be quantized; more: those of them that nothing in INT8 has so far.
-    tensors: those that were never quantized, the first of each root cause. leave: nodes that stay above INT8, with
-    their operators; leave_ops: operators that have no other nodes."""
+    """ops: every operator that is or should be quantized; more: those of them that no INT8 layer has so far. tensors:
+    those that were never quantized, the first of each root cause. leave: nodes that stay above INT8, with their
+    operators; leave_ops: operators that have no other nodes."""
 
     ops: list[str]
     more: list[str]
@@ -40,7 +40,7 @@ def fix_lists(report: Report) -> FixLists:
         if row.precision != "none" and not row.missing and not row.listed:
             quantized[own.op] = None
         elif missing.intersection(row.inputs):
-            wanted[own.op] = None  # a quantizer works on what a node reads
+            wanted[own.op] = None  # a quantizer works on a node's inputs
         apart = row.precision == "fp16" and row.by_design and own.op not in VIEWS
         (by_design if apart else others)[own.node] = own.op
     causes = dict.fromkeys(cause.users or cause.tensor for cause in found)
@@ -64,7 +64,7 @@ def module_of(name: str) -> str:
     parts: list[str] = []
     for scope in filter(None, name.split("/")[:-1]):
         if parts and scope.startswith(f"{parts[-1]}."):
-            parts.pop()  # a child of a container, which is called after it
+            parts.pop()  # a child of a container, named after it
         parts.append(scope)
     return ".".join(parts)
 
@@ -94,7 +94,7 @@ def _modelopt(lists: FixLists) -> list[str]:
 
 
 def _modules(names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Modules, each once, and the names that belong to none."""
+    """The modules, each once, and the names outside any module."""
     found: dict[str, None] = {}
     loose: list[str] = []
     for name in names:
@@ -107,7 +107,7 @@ def _modules(names: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def _modelopt_torch(lists: FixLists) -> list[str]:
-    """Entries of quant_cfg, a list as ModelOpt 0.47 has it; later ones win."""
+    """Entries of quant_cfg, a list in the form of ModelOpt 0.47; later entries override earlier ones."""
     too, loose = _modules(lists.tensors)
     leave, _ = _modules(lists.leave)
     entries = [
@@ -142,7 +142,7 @@ def _in_comment(name: str) -> str:
 
 
 def _assignment(name: str, values: Iterable[str], *comment: str) -> list[str]:
-    """Nothing without values."""
+    """Empty without values."""
     rows = [f"    {value!r}," for value in values]
     return [*comment, f"{name} = [", *rows, "]"] if rows else []
 

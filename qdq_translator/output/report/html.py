@@ -1,7 +1,7 @@
 """The report as one self-contained page, and the comparison of two translations as another.
 
-Everything is drawn from the rows of `NAME_report.json` and the object of `verify --save`. Jinja2 escapes every name;
-the page's policy names its only script and style by hash, so that nothing else runs and nothing is loaded.
+Everything is made from the rows of `NAME_report.json` and the object of `verify --save`. Jinja2 escapes every name; the
+page's policy names its only script and style by hash, so that nothing else runs and nothing is loaded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from qdq_translator.output.report.tuning import notes, table, tuning
 _TEMPLATES = Path(__file__).with_name("templates")
 _FILES = ("page.css", "dagre.min.js", "page.js", "map.js", "plots.js")
 PLOTS = (60, 24)
-"""So many tensors and weights of an audit are drawn, the worst first; the table has them all."""
+"""The number of tensors and weights of an audit that are drawn, the worst first; the table has all of them."""
 Engines = Sequence[Engine]
 
 
@@ -46,10 +46,10 @@ def write_page(
 ) -> None:
     """Writes the page of `report`; with `against` (the earlier translation) the comparison of the two.
 
-    verify: the object that `verify --save` wrote, for `report`. names: what the two sides of a comparison are called,
-    their folders for example. tuned: of NAME_tune.json. engines: what `inspector.engine_truth` made of the engine of
-    `report`; two of them, A and B, are compared (with `against`, A is its engine). Raises MissingDependency without
-    jinja2, and UserError if the file cannot be written.
+    verify: the object that `verify --save` wrote, for `report`. names: of the two sides of a comparison, for example
+    their folders. tuned: of NAME_tune.json. engines: the result of `inspector.engine_truth` for the engine of `report`;
+    two of them, A and B, are compared (with `against`, A is its engine). Raises MissingDependency without jinja2, and
+    UserError if the file cannot be written.
     """
     if against is not None:
         text = comparison_page(report, against, verify, names, engines)
@@ -65,7 +65,7 @@ def report_page(
     engines: Engines = (),
     names: tuple[str, str] = ("A", "B"),
 ) -> str:
-    """The page of one translation as HTML, with two engines a comparison of these."""
+    """The page of one translation as HTML; with two engines it compares them."""
     network = Network(report)
     given = (verify or {}).get("audit")
     audit = read(Audit, given) if given else Audit("", (), ())
@@ -104,7 +104,7 @@ def report_page(
 
 
 def report_summary(report: Report) -> str:
-    """The overview of that page alone, as HTML without script. Raises MissingDependency without jinja2."""
+    """Only the overview of that page, as HTML without script. Raises MissingDependency without jinja2."""
     network = Network(report)
     counts = Counter(layer.kind for layer in network.layers)
     return _render("summary.html", report=report, bars=shares(network), counts=counts, data={})
@@ -144,7 +144,7 @@ def comparison_page(
 
 
 def _drawn(network: Network, verify: Optional[dict[str, Any]], engines: Engines) -> dict[str, Any]:
-    """What both pages show beside the plan; the noise and the dB of `verify` go into the layers."""
+    """The contents of both pages other than the plan. Adds the noise and the dB of `verify` to the layers."""
     account = read(Account, verify["account"]) if verify and verify.get("account") else None
     if account is not None:
         share_noise(account, network)
@@ -168,13 +168,14 @@ def channels(weight: AuditedWeight) -> str:
 
 
 def _worth_reading(network: Network) -> list[Layer]:
-    """For print: the layers that are not in INT8 and could be, those that a limit keeps from it, then the slowest."""
+    """For print: first the layers that could be in INT8 but are not, then those that a limit prevents, then the
+    slowest."""
     order = ("avoidable", "gpu", "limit", "expected", "int8", "none")
     return sorted(network.layers, key=lambda x: (order.index(x.kind), -(x.milliseconds or 0.0), -(x.macs or 0)))[:24]
 
 
 def _sides(row: changes.Change, keys: tuple[str, ...]) -> dict[str, Any]:
-    """What the script needs of a change."""
+    """The data of a change for the script."""
     sides = {side: getattr(row, side) for side in ("before", "after")}
     return {**vars(row), **{side: x and {key: getattr(x, key) for key in keys} for side, x in sides.items()}}
 

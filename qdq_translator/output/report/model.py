@@ -1,5 +1,5 @@
-"""The report as rows for the page: one object per tensor and layer, with all that the page shows of it, and the network
-on the DLA.
+"""The report as rows for the page (one object per tensor and layer, with everything the page shows of it), and the
+network on the DLA.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KINDS = {
     "gpu": ("GPU", "GPU, by a DLA limit"),
     "none": ("-", "no float data"),
 }
-"""What a layer runs in: mark (readable without colour) and words."""
+"""Precision and device of a layer: mark (readable without colour) and words."""
 
 DEVICES = {
     "dla-int8": ("DLA", "DLA, INT8"),
@@ -37,8 +37,8 @@ _BARE: Any = TensorScale("", None, "", False, "")  # type: ignore[arg-type]
 
 @dataclasses.dataclass
 class Tensor:
-    """row: its scale, of empty values if it has none. producer: layer, -1 for graph inputs. assumed: of a plan, which
-    gives it one. bits_lost: of its resolution, on a range that the DLA requires it to share; None if it shares none."""
+    """row: its scale, with empty values if it has none. producer: layer, -1 for graph inputs. assumed: a plan assumes
+    its scale. bits_lost: of its resolution, with a range that the DLA requires it to share; None if it shares none."""
 
     name: str
     row: TensorScale = _BARE
@@ -56,9 +56,9 @@ class Tensor:
 @dataclasses.dataclass
 class Layer:
     """One row of the plan, numbered. kind: a key of KINDS. device: one of DEVICES, '' for a GPU as target. cause,
-    inputs, outputs: numbers of tensors (-1: none). subgraph: of the DLA, -1 for none. db: SQNR of what it makes, as
-    read ('equal', 'none left' without one). noise: its share (0 to 1) of the noise at the outputs, by the noise
-    account. changed: of a comparison, 'better', 'worse', 'new' or ''."""
+    inputs, outputs: numbers of tensors (-1: none). subgraph: of the DLA, -1 for none. db: SQNR of its output, as read
+    ('equal', 'none left' without one). noise: its share (0 to 1) of the noise at the outputs, by the noise account.
+    changed: of a comparison, 'better', 'worse', 'new' or ''."""
 
     index: int
     row: LayerPlan
@@ -83,7 +83,7 @@ class Layer:
 
 
 class Network:
-    """The plan of a report with its tensors, numbered."""
+    """The plan of a report with its tensors, all numbered."""
 
     def __init__(self, report: Report) -> None:
         self.assumed = bool(report.assumption)

@@ -10,7 +10,7 @@ from qdq_translator.core.formats.report_rows import Report
 from qdq_translator.core.words import counted, milliseconds, percent
 
 _LONGEST = 200
-"""Of a line, in characters."""
+"""Length of a line in characters."""
 
 
 class Shown:
@@ -23,7 +23,7 @@ class Shown:
         raise NotImplementedError
 
     def _shown_report(self) -> Optional[Report]:
-        """What the overview is drawn from."""
+        """The data of the overview."""
         return None
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The style of every table and list on a terminal, and how many lines of them are printed."""
+"""The style of every table and list on a terminal, and the limit on their printed lines."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from rich.text import Text
 SHOWN = 8
 """Rows of a table without --all."""
 LINES = 35
-"""Lines that a command prints without --all; with the next commands and the prompt they fit 40."""
+"""Lines that a command prints without --all; together with the next commands and the prompt they fit into 40."""
 _UNWRAPPED = 100_000
-"""Columns."""
+"""Width in columns."""
 Section = Callable[[Console], None]
 """Prints a part of a command's output."""
 
@@ -44,7 +44,7 @@ def print_pairs(out: Console, rows: Iterable[tuple[str, str]]) -> None:
 
 
 def print_list(out: Console, titles: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> None:
-    """`print_table` without lines and margins: many rows of few words."""
+    """`print_table` without lines and margins, for many rows of few words."""
     _print(out, Table(box=None, padding=(0, 1, 0, 1), pad_edge=True), titles, list(rows), right)
 
 
@@ -56,8 +56,8 @@ def print_table(
     everything: bool = True,
     bold: Optional[str] = None,
 ) -> None:
-    """Rows of plain text, not markup, below their titles; nothing without rows. right: columns of numbers. everything:
-    if not, the first rows and how many more there are. bold: the first cell of rows in bold."""
+    """Prints rows of plain text, not markup, below their titles; nothing without rows. right: columns of numbers.
+    everything: False prints the first rows and the number of the others. bold: the first cell of rows in bold."""
     found = list(rows)
     shown = found if everything else found[:SHOWN]
     if len(found) > len(shown):
@@ -84,8 +84,8 @@ def _print(
 
 def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int]:
     """The width of each column: its longest line if all fit into `room`; else at least its longest word, so that no
-    name is cut in the middle, and an equal share of what remains. Where not even the words fit, the widest column
-    is folded."""
+    name is cut in the middle, and an equal share of the rest. If not even the words fit, the widest column is folded.
+    """
     columns = list(zip(*rows))
     wanted = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in columns]
     if sum(wanted) <= room:
@@ -105,7 +105,7 @@ def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int]:
 
 def print_fitted(out: Console, sections: Sequence[Section], lines: int = LINES, everything: bool = False) -> None:
     """Prints the sections in order, in at most `lines` lines: while there are more, the longest section loses its last
-    row; with `everything` all of them.
+    row. With `everything` all are printed.
 
     A section that was shortened ends in the number of its lines that `--all` adds.
     """
@@ -122,7 +122,7 @@ def print_fitted(out: Console, sections: Sequence[Section], lines: int = LINES, 
 
 
 def _rows_that_fit(texts: Sequence[tuple[list[str], list[int]]], lines: int) -> list[int]:
-    """How many rows each text keeps, at least its title, which stands below a blank line. texts: lines, `_row_ends`."""
+    """Number of rows that each text keeps, at least its title, after a blank line. texts: lines, `_row_ends`."""
     kept = [len(ends) for _, ends in texts]
     least = [min(len(ends), 1 if text[0].strip() else 2) for text, ends in texts]
 
@@ -136,7 +136,7 @@ def _rows_that_fit(texts: Sequence[tuple[list[str], list[int]]], lines: int) -> 
 
 
 def _row_ends(wrapped: Sequence[str], whole: Sequence[str]) -> list[int]:
-    """How many lines of `wrapped` each row and those before it need; whole: the same text, a row a line."""
+    """Number of lines of `wrapped` up to the end of each row. whole: the same text with one line per row."""
     seen, ends = (
         list(itertools.accumulate(sum(map(str.isalnum, Text.from_ansi(line).plain)) for line in text))
         for text in (wrapped, whole)
@@ -145,7 +145,7 @@ def _row_ends(wrapped: Sequence[str], whole: Sequence[str]) -> list[int]:
 
 
 def _lines(out: Console, section: Section, width: int) -> list[str]:
-    """The lines that `section` prints on a terminal like `out`, of `width` columns, without blank ones at its end."""
+    """The lines that `section` prints on a terminal like `out`, of `width` columns, without trailing blank ones."""
     own = Console(
         file=io.StringIO(), width=width, force_terminal=out.is_terminal, highlight=False, legacy_windows=False
     )

@@ -1,4 +1,4 @@
-"""A report, and two of them side by side, for a terminal of 80 columns."""
+"""A report, or two reports side by side, for a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from qdq_translator.output.report.terminal_summary import (
 
 
 def print_report(report: Report, everything: bool = False, above: Sequence[Section] = ()) -> None:
-    """A report on the terminal: at most `LINES` lines, or all of it with `everything`. above: sections before it."""
+    """Prints a report: at most `LINES` lines, or all of it with `everything`. above: sections before it."""
     short = (_print_head, _print_short, _print_messages)
     whole = (
         *(_print_head, _print_causes, _print_what_if, _print_layers, _print_dla, _print_rewrites, _print_shared),
@@ -51,7 +51,7 @@ def print_report(report: Report, everything: bool = False, above: Sequence[Secti
 
 
 def _print_short(console: Console, report: Report) -> None:
-    """One line a cause, with a count and one example; layers, limits, rewrites and scales in a line or a few each."""
+    """One line per cause, with a count and one example; a few lines each for layers, limits, rewrites and scales."""
     lines = (
         *(_cause_lines(report), _slowest_lines(report), _limit_lines(report), _rewrite_lines(report)),
         *(cut_lines(report.parts), _scale_lines(report)),
@@ -168,7 +168,7 @@ def _print_coverage(console: Console, report: Report) -> None:
 
 
 def _bar(console: Console, parts: list[int], total: int) -> str:
-    """MACs as a bar of 60 cells that does not need colour to be read."""
+    """MACs as a bar of 60 cells that is readable without colour."""
     cells = "#+." if console.options.ascii_only else "█▒░"
     bar, used = "", 0
     for part, cell, colour in zip(parts, cells, ("green", "cyan", "yellow")):
@@ -237,7 +237,7 @@ def _print_what_if(console: Console, report: Report) -> None:
 
 
 def _print_layers(console: Console, report: Report) -> None:
-    """The reasons are numbered and stand below the table: most layers share a few."""
+    """The reasons are numbered and listed below the table, because most layers share a few."""
     title(console, "Plan")
     timed = report.cost is not None
     reasons: dict[str, str] = {}
@@ -291,7 +291,7 @@ def _print_dla(console: Console, report: Report) -> None:
 
 
 def _limit_cells(limit: str, rows: Sequence[tuple[Verdict, Finding]]) -> tuple[str, ...]:
-    """A limit of the DLA, the layers that do not keep it, what becomes of them, and its source."""
+    """A limit of the DLA, the layers that violate it, the consequence for them, and its source."""
     first, finding = rows[0]
     example = f"{_ops(row.op for row, _ in rows)}: '{first.name}'{_found(' ({})', first, finding)}"
     then = "GPU" if finding.effect == "gpu" else "FP16"
@@ -299,7 +299,7 @@ def _limit_cells(limit: str, rows: Sequence[tuple[Verdict, Finding]]) -> tuple[s
 
 
 def _found(form: str, row: Verdict, finding: Finding) -> str:
-    """What violates a limit, unless it is the operator itself."""
+    """The cause of a violation, unless it is the operator itself."""
     return form.format(finding.found) if finding.found != row.op else ""
 
 

@@ -70,7 +70,7 @@ def _scales(scales: rows.ScaleCounts) -> str:
 
 
 def _outcome(summary: rows.Summary) -> Iterator[tuple[str, str]]:
-    """What was written, and how well it keeps the model's values."""
+    """The files written, and how well the translation keeps the model's values."""
     weights, found, macs = summary.weights, summary.metric, summary.coverage.macs
     if summary.dla_rewrites:
         yield "rewritten", summary.dla_rewrites
@@ -87,7 +87,7 @@ def _outcome(summary: rows.Summary) -> Iterator[tuple[str, str]]:
 
 
 def few_lines(label: str, lines: Sequence[str], noun: str, most: int = FEW) -> Iterator[tuple[str, str]]:
-    """The first of `lines` below one label, and how many more there are."""
+    """The first of `lines` below one label, and the number of the others."""
     for line in lines[:most]:
         yield label, line
     if len(lines) > most:
@@ -115,7 +115,7 @@ def cut_lines(split: Optional[rows.CutParts], not_cut: str = "") -> Iterator[tup
 
 
 def print_many(summaries: Sequence[rows.Summary], failures: list[dict[str, str]]) -> None:
-    """The table below several translations: one row a model, those that failed included."""
+    """The table below several translations: one row per model, including those that failed."""
     timed = any(summary.cost for summary in summaries)  # estimated on a DLA alone
     titles = ["model", "INT8 layers", "INT8 MACs", *["ms"] * timed, "FP16 avoidable", "warnings", "status"]
     missed = {row["model"] for row in failures}
@@ -141,11 +141,11 @@ def _figures(summary: rows.Summary, timed: bool) -> Iterator[str]:
 
 
 def verdict(dla: Union[rows.Dla, rows.DlaSummary], cost: rows.Cost) -> Iterator[tuple[str, str]]:
-    """The DLA's verdict: devices, times, and transitions between them. What is zero is left out."""
+    """The DLA's verdict: devices, times, and transitions between them, without zero counts."""
     for name, label in _LABELS.items():
         share = getattr(dla.shares, name)
         if not share.layers:
-            if name == "dla_int8":  # what the DLA is for: its absence is worth a line
+            if name == "dla_int8":  # the purpose of the DLA: its absence deserves a line
                 yield label, "no layer"
             continue
         parts = [counted(share.layers, "layer")]
@@ -193,7 +193,7 @@ def group_line(group: rows.CauseGroup, total: Optional[int]) -> str:
 
 
 def best_line(tried: Sequence[rows.WhatIf], total: Optional[int]) -> str:
-    """All options together if that gives more than one alone, else the best one, with their effect."""
+    """All options together if they gain more than the best one alone, else the best one, with their effect."""
     best = tried[-1] if len(tried[-1].options) > 1 else tried[0]
     share = "" if not total or best.int8_macs is None else f", {percent(best.int8_macs, total)} of MACs"
     time = f", {milliseconds(best.milliseconds)}" if best.milliseconds is not None else ""
@@ -206,13 +206,14 @@ def outputs_of(op: str, number: int) -> str:
 
 
 def print_diagnostics(console: Console, items: Sequence[rows.DiagnosticRow], all_of_them: str) -> None:
-    """Print one line per rule with its worst case; one each if `all_of_them`, the option that lists them, is ''."""
+    """Prints one line per rule with its worst case; one per diagnostic if `all_of_them`, the option that lists them, is
+    ''."""
     for colour, code, text, more in _diagnostics(items, all_of_them):
         console.print(indented(f"[{colour}]{code}[/] {escape(text)}[dim]{escape(more)}[/dim]"))
 
 
 def _diagnostics(items: Sequence[rows.DiagnosticRow], all_of_them: str) -> Iterator[tuple[str, str, str, str]]:
-    """The same as colour, code, text and how many more there are."""
+    """The same as colour, code, text and the number of the others."""
     for group in one_a_rule(items) if all_of_them else map(Messages, items):
         item = group.worst
         hint = f" {item.hint}" if item.hint else ""

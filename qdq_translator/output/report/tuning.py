@@ -13,7 +13,7 @@ from qdq_translator.core.words import counted, milliseconds, others
 from qdq_translator.output.report.tables import print_table
 
 MOST_ROWS, LONGEST = 8, 400
-"""Rows, and characters of a command: what is longer is in the file alone."""
+"""Limits for rows and for the characters of a command; only the file has longer ones."""
 GIVEN = "the given options"
 """A row for comparison."""
 CHOSEN, BEYOND = "->", "x"
@@ -25,7 +25,7 @@ chosen.
 
 def tuning(results: Tuning) -> dict[str, Any]:
     """Chart of the page; {} if nothing was measured. front: place on the Pareto front, from 1, or 0. kind: 'best',
-    'front', 'whole' (measured on all samples) or 'part' (given up early). least: the score that was allowed."""
+    'front', 'whole' (measured on all samples) or 'part' (given up early). least: the lowest score allowed."""
     points, front = results.points, results.front
     timed = all(point.cost.milliseconds is not None for point in points)
     drawn = []
@@ -45,8 +45,8 @@ def tuning(results: Tuning) -> dict[str, Any]:
 
 def table(results: Tuning) -> tuple[list[str], list[list[str]]]:
     """Headings and rows: the chosen point, the others of the front within the limits, those beyond, and for comparison
-    the given options and FP16. The first cell marks the chosen one and those beyond. A row with the figures of the one
-    above is left out."""
+    the given options and FP16. The first cell marks the chosen one and those beyond. A row with the same figures as the
+    one above is left out."""
     front = sorted(results.front or (results.best,), key=results.goal.rank)
     more = [p for p in results.points if _to_compare(p) and p not in front]
     rows = [*front[:MOST_ROWS], *more]
@@ -87,7 +87,7 @@ def _figures(point: Tuned, gpu: bool, held: bool) -> list[str]:
 
 
 def notes(results: Tuning) -> Iterator[str]:
-    """Sentences below the table."""
+    """The sentences below the table."""
     goal, best, held = results.goal, results.best, results.held_out
     limits = [] if goal.max_drop is None else [f"a drop of {goal.max_drop:g}"]
     limits += [] if goal.budget_ms is None else [f"{goal.budget_ms:g} ms"]
@@ -145,7 +145,7 @@ def _drop(measured: Measured) -> str:
 
 
 def changed(point: Tuned, above: Optional[Tuned] = None) -> str:
-    """Difference from another point, or from the given options, in words."""
+    """The difference from another point, or from the given options, in words."""
     before, kept = ({}, ()) if above is None else (above.changes, above.kept_fp16)
     words = _options({name: value for name, value in point.changes.items() if before.get(name) != value})
     words += [f"{name} as given" for name in _options({n: True for n in before if n not in point.changes})]
@@ -157,7 +157,7 @@ def changed(point: Tuned, above: Optional[Tuned] = None) -> str:
 
 
 def _options(changes: dict[str, Any]) -> list[str]:
-    """The inference rules that were switched on are one word."""
+    """The enabled inference rules count as one word."""
     rules = [name for name, value in changes.items() if name.startswith("infer_") and value is True]
     short = "/".join(name[len("infer_") :].replace("_scales", "") for name in rules)
     words = [_option(name, value) for name, value in changes.items() if name not in rules]
@@ -170,7 +170,7 @@ def _option(name: str, value: Any) -> str:
 
 
 def print_outcome(results: Tuning, file: str) -> None:
-    """For a terminal, with the command that makes the chosen point again. file: NAME_tune.json."""
+    """For a terminal, with the command that reproduces the chosen point. file: NAME_tune.json."""
     console, metric, (headings, rows) = Console(highlight=False), results.metric, table(results)
     console.print(
         f"[bold]{escape(results.model.file)}[/bold]: {escape(metric.name)} = {metric.reference:.6g} as given, on "

@@ -23,7 +23,7 @@ from qdq_translator.output.emit.trtexec.checks import Settings, prepare_network,
 from qdq_translator.output.emit.trtexec.request import PARSER_FLAGS, BuildRequest, Network, Version, engine_paths
 
 ARGUMENT_LIMIT = 131071
-"""Bytes of one program argument that Linux takes, option name included (fact 3.17)."""
+"""The most bytes that Linux accepts in one program argument, option name included (fact 3.17)."""
 LONG_ARGUMENT = 100 * 1024
 """From here on the layer list is shortened or read from its file."""
 
@@ -63,7 +63,7 @@ def shorten(layers: Mapping[str, str], network: Network) -> str:
 
 
 def _scopes(name: str) -> Iterable[str]:
-    """'/a/b/Conv' -> '/', '/a/', '/a/b/': the shortest first."""
+    """The scopes of a name, the shortest first: '/a/b/Conv' -> '/', '/a/', '/a/b/'."""
     for match in re.finditer(r"[/.]", name):
         yield name[: match.end()]
 
@@ -129,7 +129,7 @@ _SINCE = {
 
 
 def trtexec_arguments(settings: Settings) -> list[Argument]:
-    """The options of trtexec, each once and in a fixed order, as that version spells them.
+    """The options of trtexec in the spelling of that version, each once and in a fixed order.
 
     Raises UserError for requests that this version's trtexec does not support.
     """
@@ -238,8 +238,7 @@ _WILDCARD_CHECK = """    if [ "$major" -lt 10 ]; then
 
 
 def shell_script(settings: Settings, arguments: Sequence[Argument], folder: Path) -> str:
-    """A POSIX script that lies in `folder`: checks files and version, corrects the cache header in a copy, runs
-    trtexec.
+    """A POSIX script for `folder` that checks files and version, corrects the cache header in a copy and runs trtexec.
 
     Paths are relative to the script, so that script and files can be copied to a board together; absolute ones stay
     where they are neither in the script's folder nor in the translation's.
@@ -269,7 +268,7 @@ def shell_script(settings: Settings, arguments: Sequence[Argument], folder: Path
 
 
 def _shell_path(path: str, folder: Path, places: Iterable[Path]) -> str:
-    """For a script in `folder`: relative to it, unless it is an absolute one outside of `places`."""
+    """The path for a script in `folder`: relative to it, unless it is an absolute path outside of `places`."""
     full, here = os.path.abspath(path), os.path.abspath(folder)
     inside = any(os.path.commonpath([full, os.path.abspath(place)]) == os.path.abspath(place) for place in places)
     if os.path.isabs(path) and not inside:

@@ -35,7 +35,7 @@ Shapes = Tuple[Tuple[int, ...], Tuple[int, ...], Tuple[int, ...]]
 
 @dataclasses.dataclass
 class Settings:
-    """A checked request. `shapes`: input -> (min, opt, max), every input or none; formats: `type:format+format`."""
+    """A checked request. `shapes`: input -> (min, opt, max), for every input or none. formats: `type:format+format`."""
 
     files: TranslationFiles
     request: BuildRequest
@@ -50,14 +50,14 @@ class Settings:
 
     @property
     def model(self) -> Path:
-        """Model to build."""
+        """The model to build."""
         return Path(self.request.explicit_model) if self.request.mode in ("explicit", "typed") else self.files.model
 
 
 def prepare(files: TranslationFiles, request: BuildRequest, version: Optional[Version] = None) -> Settings:
-    """Checks the request. `version`: default the cache's header.
+    """Checks the request. `version`: by default that of the cache's header.
 
-    Raises UserError or UsageError with a remedy; what is only worth knowing goes to `notes`.
+    Raises UserError or UsageError with a remedy; mere information is added to `notes`.
     """
     cache = files.read_cache()
     version = version or parse_version(cache.version or "8600")
@@ -175,7 +175,7 @@ def _check_formats(
     formats: dict[str, list[str]],
     notes: list[str],
 ) -> None:
-    """Completes `formats`, the entries of 'input' and 'output'."""
+    """Completes the entries of 'input' and 'output' in `formats`."""
     ends: dict[str, Mapping[str, Sequence[int]]] = {
         "input": network.inputs,
         "output": dict.fromkeys(network.outputs, ()),
@@ -216,7 +216,7 @@ def _check_standalone(formats: dict[str, list[str]]) -> None:
 
 
 def _check_int8_ends(version: Version, cache: CalibrationCache, inputs: int, formats: int) -> None:
-    """What makes trtexec fail if inputs or outputs are INT8. formats: of the outputs."""
+    """The reason why trtexec would fail with INT8 inputs or outputs. formats: of the outputs."""
     if cache.unreadable:
         number, line = cache.unreadable[0]
         raise UserError(
@@ -280,5 +280,5 @@ def _shapes(name: str, dims: tuple[int, ...], request: BuildRequest) -> Shapes:
 
 
 def shell_command(program: str, words: Iterable[str]) -> str:
-    """One command over several lines, to paste into a shell. `words` are quoted already."""
+    """One command over several lines, to paste into a shell. `words` are already quoted."""
     return " \\\n  ".join([program, *words]) + "\n"

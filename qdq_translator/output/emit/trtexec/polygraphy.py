@@ -1,4 +1,4 @@
-"""The words behind `polygraphy` that build the same engine, and that hold it against the explicit model."""
+"""The arguments of `polygraphy` that build the same engine, and those that compare it with the explicit model."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def polygraphy_arguments(settings: Settings) -> list[str]:
 def _of_device(request: BuildRequest) -> list[str]:
     if not request.on_dla:
         return []
-    # as trtexec sets DIRECT_IO: without a GPU the DLA reads and writes the formats that are given
+    # as trtexec sets DIRECT_IO: without a GPU the DLA reads and writes the given formats
     words = ["--use-dla", "--allow-gpu-fallback" if request.allow_gpu_fallback else "--direct-io"]
     return [*words, *["--engine-capability", "dla_standalone"] * request.dla_standalone]
 
@@ -76,17 +76,17 @@ def _of_tensors(entries: Mapping[str, str], settings: Settings) -> list[str]:
 
 
 LEAST_COSINE = 0.99
-"""Below it `polygraphy run` fails; its own tolerances are those of two networks in FP32."""
+"""`polygraphy run` fails below this value; its own tolerances are meant for two networks in FP32."""
 
 
 def comparison_files(settings: Settings) -> dict[str, str]:
-    """Files of the comparison: inputs, outputs of the explicit model, and outputs of the engine."""
+    """The files of the comparison: inputs, outputs of the explicit model, and outputs of the engine."""
     folder, name = settings.files.folder, settings.files.name
     return {what: str(folder / f"{name}_{what}.json") for what in ("inputs", "explicit_outputs", "engine_outputs")}
 
 
 def comparison_commands(settings: Settings, explicit: str) -> list[list[str]]:
-    """The explicit model in ONNX Runtime, then the engine on the same inputs, compared to it."""
+    """Runs the explicit model in ONNX Runtime, then the engine on the same inputs, and compares the two."""
     files, engine = comparison_files(settings), settings.request.save_engine
     shapes = [f"{n}:[{','.join(map(str, triple[1]))}]" for n, triple in settings.shapes.items()]
     first = ["run", explicit, "--onnxrt", *(["--input-shapes", *shapes] if shapes else [])]
@@ -98,7 +98,7 @@ def comparison_commands(settings: Settings, explicit: str) -> list[list[str]]:
 
 
 def polygraphy_command(words: Sequence[str]) -> str:
-    """`polygraphy convert`, one option with its values to a line; a list of layers one layer to a line."""
+    """`polygraphy convert` with one option and its values per line, and one layer per line in a list of layers."""
     lines: list[str] = []
     many = {"--layer-precisions"}
     current = ""

@@ -1,5 +1,5 @@
-"""The build request: versions, memory pools, formats, the source network, and what the files of a translation say of
-its own target, platform and sizes."""
+"""The build request (versions, memory pools, formats, the source network), and the target, platform and sizes recorded
+in the files of a translation."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Version = Tuple[int, int, int]
 
 TYPES = {"fp32": "FLOAT", "fp16": "HALF", "int8": "INT8", "int32": "INT32"}
 TYPES_10 = {**TYPES, **{name: name.upper() for name in ("bf16", "int64", "bool", "uint8")}}
-"""trtexec's names of types, to 8.6 and from 10 on -> members of TensorRT's `DataType`."""
+"""trtexec's names of types, up to 8.6 and from 10 on -> members of TensorRT's `DataType`."""
 _FORMATS = (  # fact 3.3
     *("chw", "chw2", "chw4", "hwc8", "chw16", "chw32", "dhwc8", "cdhw32"),
     *("hwc", "dhwc", "dla_linear", "dla_hwc4"),
 )
 DLA_FORMATS = ("int8:dla_linear", "fp16:dla_linear", "fp16:chw16", "int8:chw32")
 DLA_INPUT_FORMATS = (*DLA_FORMATS, "int8:dla_hwc4", "fp16:dla_hwc4")
-"""What the DLA writes and reads without help of the GPU (fact 2.9)."""
+"""The formats that the DLA reads and writes without help of the GPU (fact 2.9)."""
 POOLS = {
     "workspace": "workspace",
     "dlaSRAM": "dla_managed_sram",
@@ -46,7 +46,7 @@ PARSER_FLAGS = {
 
 @dataclasses.dataclass(frozen=True)
 class BuildRequest:
-    """The build request. Shapes: input name -> dims; pools: trtexec's name -> MiB; paths '' if not wanted.
+    """The build request. Shapes: input name -> dims; pools: trtexec's name -> MiB; paths: '' if not wanted.
     explicit_model: the Q/DQ model, for the mode 'explicit'. profile: output path of the layer times."""
 
     target: str = "gpu"
@@ -92,7 +92,7 @@ def direct_format(scaled: bool, end: str) -> str:
 
 def engine_paths(model: Path, request: BuildRequest) -> tuple[Path, Optional[Path]]:
     """Paths of engine (or loadable) and layer information: those of the request, else next to `model`, under names that
-    show the kind of build. No layer information for a loadable."""
+    show the kind of build. A loadable has no layer information."""
     kind = {"implicit": "int8", "typed": "explicit"}.get(request.mode, request.mode)
     suffix = EXPLICIT_SUFFIX if kind == "explicit" else MODEL_SUFFIX
     base = model.name[: -len(suffix)] if model.name.endswith(suffix) else model.stem
@@ -206,7 +206,8 @@ def parse_formats(text: str, option: str, version: Version, notes: list[str]) ->
 
 
 def per_tensor(entries: Sequence[str], shapes: Mapping[str, Sequence[int]], option: str = "") -> dict[str, str]:
-    """Each tensor's own format; no entry, one for all or one each. shapes: of the inputs or outputs, () if unknown.
+    """The format of each tensor. Accepts no entry, one for all tensors, or one for each. shapes: of the inputs or
+    outputs, () if unknown.
 
     Raises UsageError for another number, and for channels unsupported by dla_hwc4."""
     if len(entries) not in (0, 1, len(shapes)):
@@ -227,8 +228,8 @@ def per_tensor(entries: Sequence[str], shapes: Mapping[str, Sequence[int]], opti
 
 @dataclasses.dataclass(frozen=True)
 class Remembered:
-    """target, platform: '' if not specified. shapes: input -> sizes, as in --shapes. open: inputs that have no fixed
-    sizes in the stripped model."""
+    """target, platform: '' if not specified. shapes: input -> sizes, as in --shapes. open: inputs without fixed sizes
+    in the stripped model."""
 
     target: str = ""
     platform: str = ""
@@ -237,14 +238,14 @@ class Remembered:
 
     @classmethod
     def of(cls, files: TranslationFiles) -> Remembered:
-        """Empty for NVIDIA's translator or a separate cache."""
+        """Empty for the output of NVIDIA's translator or a separate cache."""
         made = cls.of_options(files.read_config().get("options") or {} if files.config.exists() else {})
         inputs = Network.read(files.model).inputs if made.shapes else {}
         return dataclasses.replace(made, open=frozenset(name for name, sizes in inputs.items() if -1 in sizes))
 
     @classmethod
     def of_options(cls, options: Mapping[str, Any]) -> Remembered:
-        """Read the options in the precision config."""
+        """Reads the options from the precision config."""
         made = options_of(options, ("platform", "shapes"))
         return cls(options.get("target") or "", made.platform or "", made.sizes)
 
@@ -253,7 +254,7 @@ class Remembered:
         return self.target not in ("", "gpu")
 
     def target_for(self, asked: Optional[str]) -> tuple[str, list[str]]:
-        """The target to build for if --target is `asked`, and notes. Raises UsageError if it differs from that of a
+        """The target to build for, given --target `asked`, and notes. Raises UsageError if it differs from that of a
         DLA's translation."""
         made = self.target or "gpu"
         target = asked or made
@@ -282,7 +283,7 @@ class Remembered:
         return platform
 
     def sizes_for(self, asked: Mapping[str, Sequence[int]], flag: str) -> Mapping[str, Sequence[int]]:
-        """`asked`, else those of the translation. Raises UsageError for another size on a DLA, which has only one."""
+        """`asked`, else the translation's shapes. Raises UsageError for another size on a DLA, which has only one."""
         for name, sizes in asked.items() if self.on_dla else ():
             if list(sizes) != list(self.shapes.get(name, sizes)):
                 here, there = by_x(sizes), by_x(self.shapes[name])
