@@ -113,7 +113,7 @@ def fit_board(files: TranslationFiles, profile: str, power_mode: Optional[str], 
 
     Raises UserError if the profile names layers that the translation lacks, or if none of it runs on a DLA.
     """
-    report = files.report_rows()
+    times, report = read_profile(profile), files.report_rows()
     if report.dla is None:
         raise UserError(
             f"{files.name} was translated for a GPU: there is no cost model to fit.",
@@ -123,7 +123,7 @@ def fit_board(files: TranslationFiles, profile: str, power_mode: Optional[str], 
     clock = choose_clock(
         power_mode or options.get("power_mode"), dla_clock or options.get("dla_clock"), options.get("platform") or ""
     )
-    chosen = _chosen(files, report, report.dla, profile)
+    chosen = _chosen(files, report, report.dla, profile, times)
     if not chosen:
         raise UserError(
             f"No layer of {profile} runs on the DLA with known shapes.", "Translate with --shapes for dynamic inputs."
@@ -146,9 +146,10 @@ def _rms(predicted: Sequence[float], measured: Sequence[float], weights: Sequenc
     return math.sqrt(sum(w * math.log(p / m) ** 2 for p, m, w in zip(predicted, measured, weights)))
 
 
-def _chosen(files: TranslationFiles, report: Report, dla: Dla, profile: str) -> list[_Measured]:
-    """The rows of the profile that run on the DLA."""
-    times = read_profile(profile)
+def _chosen(
+    files: TranslationFiles, report: Report, dla: Dla, profile: str, times: dict[str, float]
+) -> list[_Measured]:
+    """The rows of the profile that run on the DLA. times: milliseconds of each row."""
     graph = Graph.from_model(load_model(files.model)[0])
     places = {node.name: index for index, node in enumerate(graph.nodes)}
     if list(places) != [row.name for row in report.plan]:
