@@ -34,9 +34,9 @@ _FITTED = (
     *("int8_depthwise_block", "fp16_depthwise_block"),
 )
 _STAY = 1e-3
-"""How hard a parameter holds on to its published value: against weights that add up to 1."""
+"""Weight that keeps a parameter at its published value; the weights of the measurements add up to 1."""
 _INSERTED = ("reformat", "copy", "input transfer", "output transfer")
-"""Rows of what TensorRT puts between layers: no layer of the model."""
+"""Names of rows that TensorRT inserts between layers: they belong to no layer of the model."""
 _REMEDY = (
     "Profile the engine of this translation: trtexec --exportProfile with --profilingVerbosity=detailed, "
     "or cuDLA's layerwise CSV."
@@ -78,7 +78,7 @@ class Board:
 
 
 def read_profile(path: str) -> dict[str, float]:
-    """Layer -> milliseconds, the mean of its rows. Raises UserError if it is not a profile."""
+    """Layer -> milliseconds, the mean of its rows. Raises UserError if the file is not a profile."""
     text = read_text(Path(path), _REMEDY)
     rows = _json_rows(text, path) if text.lstrip().startswith(("[", "{")) else _csv_rows(text, path)
     times: dict[str, list[float]] = {}
@@ -163,12 +163,12 @@ def _chosen(
 
 
 _Measured = Tuple[List[Tuple[Work, bool]], float]
-"""Works, and whether each is FP16; milliseconds."""
+"""The work of each layer of a row with whether it is FP16, and the row's milliseconds."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Runs:
-    """places: node -> index. subgraphs: of each node, -1 for none. heads: first node -> what runs as one layer."""
+    """places: node -> index. subgraphs: one per node, -1 for none. heads: first node -> nodes that run as one layer."""
 
     profile: str
     translation: str
@@ -177,7 +177,7 @@ class _Runs:
     heads: dict[int, FusedLayer]
 
     def measured(self, row: tuple[str, float]) -> _Measured:
-        """row: of the profile. No works if it does not run on the DLA. Raises UserError for a row of another
+        """row: of the profile. There is no work if it does not run on the DLA. Raises UserError for a row of another
         network."""
         found = (self.heads[node] for node in dict.fromkeys(self._nodes(row[0])) if node in self.heads)
         return [(work, layer.verdict == DLA_FP16) for layer in found for work in layer.works or ()], row[1]
@@ -197,7 +197,7 @@ class _Runs:
         return self._beside(nodes) if region else nodes
 
     def _beside(self, nodes: list[int]) -> list[int]:
-        """All nodes of the first one's subgraph of the DLA, or the given ones if it is in none."""
+        """All nodes in the DLA subgraph of the first node, or the given nodes if it is in none."""
         number = self.subgraphs[nodes[0]]
         return nodes if number < 0 else [place for place, other in enumerate(self.subgraphs) if other == number]
 

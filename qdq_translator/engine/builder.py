@@ -1,7 +1,7 @@
 """Builds the TensorRT engine or DLA loadable of a translation with TensorRT's Python API.
 
-The scales go in twice: through a calibrator that serves the calibration cache, and as the range of every tensor that
-the network has (+-127 * scale, fact 2.1; a range overrides the cache, fact 1.15). TensorRT is silent about names that
+The scales are provided twice: through a calibrator that serves the calibration cache, and as the range of every tensor
+of the network (+-127 * scale, fact 2.1; a range overrides the cache, fact 1.15). TensorRT is silent about names that
 match nothing, so they are counted here.
 """
 
@@ -71,10 +71,10 @@ class BuildJob:
 
 @dataclasses.dataclass
 class Matched:
-    """How many names met something in the network, and which did not.
+    """How many names matched something in the network, and which did not.
 
-    `missing`: things of the network that had to be left as they are (tensors without scale, layers that take no
-    precision); `unmatched`: names of ours without a counterpart in the network.
+    `missing`: parts of the network that were left unchanged (tensors without scale, layers that accept no precision);
+    `unmatched`: names of ours without a counterpart in the network.
     """
 
     count: int = 0
@@ -86,7 +86,7 @@ class Matched:
 class BuildResult:
     """`engine`: the bytes of the engine or loadable; `layer_info`: TensorRT's JSON about it, None for a loadable.
 
-    `gpu_layers`: layers that the DLA does not take one by one; `messages`: TensorRT's log as (E, W, I or V; text).
+    `gpu_layers`: layers that the DLA cannot run individually; `messages`: TensorRT's log as (E, W, I or V; text).
     """
 
     messages: list[tuple[str, str]]
@@ -100,9 +100,9 @@ class BuildResult:
 
 
 def build(job: BuildJob, api: Api, verbose: bool = False, progress: bool = False) -> BuildResult:
-    """Build `job`. Raises UserError with TensorRT's own words if it refuses.
+    """Build `job`. Raises UserError with TensorRT's own message if it refuses.
 
-    `verbose` prints its log to stderr; `progress` shows its phases there if this version reports them.
+    `verbose` prints TensorRT's log to stderr; `progress` shows its phases there if this version reports them.
     """
     job.check()
     return _Build(job, api, verbose).run(progress)
@@ -123,7 +123,7 @@ class _Build:
         started = time.monotonic()
         try:
             self.builder = self.trt.Builder(self.logger)
-        except (TypeError, RuntimeError) as error:  # pybind11's words for a null factory
+        except (TypeError, RuntimeError) as error:  # pybind11's message for a null factory
             raise self._failed(
                 "could not start",
                 "It needs an NVIDIA GPU and its driver on this machine; on a Jetson check 'groups' for "
@@ -221,14 +221,14 @@ class _Build:
         if self.request.allow_gpu_fallback:
             config.set_flag(self.api.flag("GPU_FALLBACK"))
         else:
-            # reformatting at the network's ends would be the GPU's work (fact 3.11)
+            # the GPU would do the reformatting of network inputs and outputs (fact 3.11)
             config.set_flag(self.api.flag("DIRECT_IO"))
         if self.request.dla_standalone:
             config.engine_capability = self.trt.EngineCapability.DLA_STANDALONE
 
     def _configure_precision(self) -> None:
-        # FP16 also beside INT8: layers without scale would run in FP32, or not at all on a DLA (fact 3.10);
-        # of obey and prefer exactly one (fact 2.6)
+        # FP16 as well as INT8: layers without scale would run in FP32, or not at all on a DLA (fact 3.10);
+        # exactly one of obey and prefer (fact 2.6)
         int8 = ("INT8", "FP16", f"{self.request.constraints.upper()}_PRECISION_CONSTRAINTS")
         for name in {"fp16": ("FP16",), "fp32": ()}.get(self.request.mode, int8):
             self.config.set_flag(self.api.flag(name))
@@ -259,7 +259,7 @@ class _Build:
         for end, tensors in self._ends().items():
             option = f"--{end}_io_formats"
             text = str(getattr(self.request, option[2:])) or ("dla_linear" if direct and self.strongly_typed else "")
-            if self.strongly_typed:  # the graph has the types
+            if self.strongly_typed:  # the graph specifies the types
                 for tensor, entry in self._each(text.split(",") if text else [], tensors, option):
                     tensor.allowed_formats = self.api.format_mask(entry.split("+"))
                 continue
@@ -377,7 +377,7 @@ class _Build:
             if layer.type == self.trt.LayerType.SHAPE or not any(
                 self.api.is_float(t.dtype) or t.is_network_output for t in outputs if t
             ):
-                self.layers.missing.append(layer.name)  # integer and shape layers take no precision (fact 3.19)
+                self.layers.missing.append(layer.name)  # integer and shape layers accept no precision (fact 3.19)
                 continue
             layer.precision = self.api.data_type(precision)
             # as trtexec logs it, for check-engine --log
@@ -436,7 +436,7 @@ class _Build:
         return "--verbose shows the whole log."
 
     def _failed(self, what: str, hint: str, words: str = "") -> UserError:
-        """Our error with TensorRT's last words."""
+        """A UserError with TensorRT's last messages."""
         errors = list(dict.fromkeys(text.strip() for letter, text in self.logger.messages if letter == "E"))
         if words:
             errors = [words, *(e for e in errors if e not in words)]
@@ -488,7 +488,7 @@ def make_calibrator(api: Api, cache: bytes) -> Any:
             return cache
 
         def write_calibration_cache(self, cache: Any) -> None:
-            """Nothing: our file stays as it is."""
+            """Writes nothing: our file stays unchanged."""
 
     return CacheCalibrator()
 

@@ -1,5 +1,5 @@
 """The built engine compared with the plan: each planned layer against layer information and build log (facts 3.8 to
-6.3c). A DLA loadable or a Myelin region is one layer `{ForeignNode[first...last]}` whose inside is not reported.
+6.3c). A DLA loadable or a Myelin region is one layer `{ForeignNode[first...last]}` whose contents are not reported.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION, LayerPlan
 DATA_MOVEMENT = frozenset(
     (*VIEWS, *PARTS, "Transpose", "Identity", "Dropout", "Concat", "Expand", "Pad", "Cast", "Constant")
 ).union(("ConstantOfShape", "Shape"))
-"""Operators that TensorRT may dissolve into its neighbours, so that their absence says nothing."""
+"""Operators that TensorRT may dissolve into its neighbours, so their absence proves nothing."""
 _INSERTED = ("Reformatting CopyNode", "copied_squeeze_after_", "reshape_before_", "reshape_after_")
-"""How TensorRT names what it put between layers; what follows is the neighbour's name."""
+"""Prefixes of the names of layers that TensorRT inserts; the rest is the neighbour's name."""
 _QDQ_NAME = re.compile(r"(^|[/_.])(de)?quantize_?linear", re.IGNORECASE)
 
 
@@ -125,7 +125,7 @@ class _Graph:
         return {self.position[name] for name in names if name in self.position}
 
     def locate(self, name: str) -> Optional[int]:
-        """A node's position; for the name of a weight or tensor, that of its first reader."""
+        """Position of a node; for a weight or tensor, the position of its first reader."""
         return self.position.get(name, self.readers.get(name))
 
     def ends(self, region: str) -> tuple[Optional[int], Optional[int]]:
@@ -158,7 +158,7 @@ def check_engine(
     given: Optional[BuildLog] = None,
     layer_precisions: Iterable[str] = (),
 ) -> EngineCheck:
-    """Holds an engine against the plan. `layer_precisions`: names given to `--layerPrecisions`."""
+    """Compares an engine with the plan. `layer_precisions`: names given to `--layerPrecisions`."""
     log = given or BuildLog()
     graph = _Graph(plan)
     found, extras = _attribute(graph, layers)
@@ -182,7 +182,7 @@ def check_engine(
 
 
 def _fallbacks(verdicts: Iterable[LayerVerdict], log: BuildLog) -> list[engine_rows.Fallback]:
-    """verdicts: those of an engine on the DLA."""
+    """verdicts: of an engine built for the DLA."""
     causes: dict[str, str] = {}
     for layer, cause in log.fallbacks:
         causes[layer] = f"{causes[layer]} {cause}" if layer in causes else cause
@@ -193,7 +193,7 @@ def _fallbacks(verdicts: Iterable[LayerVerdict], log: BuildLog) -> list[engine_r
 def _attribute(
     graph: _Graph, layers: Sequence[EngineLayer]
 ) -> tuple[dict[int, EngineLayer], dict[str, list[ExtraLayer]]]:
-    """Plan position -> the engine layer that computes it, and by kind the layers that TensorRT added or left."""
+    """Plan position -> the engine layer that computes it, and the layers that TensorRT added or left, by kind."""
     found: dict[int, EngineLayer] = {}
     extras: dict[str, list[ExtraLayer]] = {"reformats": [], "quantizers": [], "unfused_qdq": []}
     for layer in layers:
@@ -213,7 +213,7 @@ def _attribute(
 
 
 def _extra_kind(layer: EngineLayer, names: Sequence[str]) -> str:
-    """The list of `_LISTS` for a layer that may be none of the model, '' for another."""
+    """The list of `_LISTS` for a layer that may not belong to the model, '' for any other."""
     if layer.origin == "QDQ" or (names and all(map(_QDQ_NAME.search, names))):
         return "unfused_qdq"
     moved, change = layer.layer_type.lower(), _change(layer)
@@ -279,12 +279,12 @@ def _expand_regions(
 
 
 def _certain(graph: _Graph, layer: EngineLayer, found: Container[int]) -> tuple[set[int], range]:
-    """The nodes that are surely inside a region, and the span in which there may be more."""
+    """The nodes that are certainly inside a region, and the span in which there may be more."""
     first, last = (None, None) if layer.metadata else graph.ends(layer.region)
     if first is not None and last is not None:
         between = graph.between(first, last)
         return {place for place in between if place not in found}, range(min(first, last), max(first, last) + 1)
-    if first is not None:  # the plan lacks the other end: as far as the graph goes
+    if first is not None:  # the plan lacks the other end: up to the end of the graph
         return {first}, range(first, len(graph.plan))
     return ({last}, range(last + 1)) if last is not None else (graph.positions(layer.metadata), range(0))
 
@@ -329,14 +329,14 @@ def _absent(layer: LayerPlan) -> tuple[str, str]:
 
 
 def _seen(layer: LayerPlan, engine: EngineLayer) -> tuple[str, str]:
-    """The same for one with a layer of its own."""
+    """Verdict and reason for a layer that has an engine layer of its own."""
     if layer.precision not in FLOATING:
         return FREE, ""
     if not engine.precision:
         return UNSEEN, "TensorRT does not tell its precision"
     if layer.precision == "int8":
         return OBEYED if engine.precision == "int8" else DISOBEYED, ""
-    # reading INT8 is no offence (a cast at its door), nor is being fused into an INT8 convolution
+    # a layer may read INT8 (a cast at its input) or be fused into an INT8 convolution
     against = layer.listed and engine.weights == "int8" and layer.op in WEIGHTED
     return DISOBEYED if against else OBEYED, ""
 
@@ -351,7 +351,7 @@ def _explain(layer: LayerPlan, engine: EngineLayer, missing_scales: Container[st
 
 
 def _high_edges(graph: _Graph, region: Region) -> set[int]:
-    """The nodes at the edge of a region none of whose inputs and outputs is INT8 (it then ran high: fact 6.6)."""
+    """The nodes at the edge of a region none of whose inputs and outputs is INT8 (it then ran above INT8: fact 6.6)."""
     kinds = {*region.inputs, *region.outputs} - {""}
     if not kinds or "int8" in kinds:
         return set()
@@ -364,7 +364,7 @@ def _high_edges(graph: _Graph, region: Region) -> set[int]:
     }
 
 
-# ---------------- beside the plan, layer by layer
+# ---------------- plan and engine, layer by layer
 
 
 def engine_truth(check: EngineCheck, times: Mapping[str, float]) -> engine_rows.Engine:
@@ -404,7 +404,7 @@ def _formats(layer: EngineLayer) -> str:
 def _unmatched(
     check: EngineCheck, members: Mapping[str, Sequence[str]], times: Mapping[str, float]
 ) -> list[engine_rows.Unmatched]:
-    """Layers of the engine without a planned one, the slowest first, and rows that only the profile has."""
+    """Engine layers without a planned layer, slowest first, and rows that are only in the profile."""
     kinds = (
         ("reformat", check.reformats),
         ("to or from INT8", check.quantizers),

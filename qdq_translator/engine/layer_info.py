@@ -1,6 +1,6 @@
 """Layer information JSON: the layers of an engine as TensorRT reports them, and the names of its fused layers.
 
-It names fused layers, regions and precisions in several spellings: 8.x writes `a + PWN(b, c)` and formats in words,
+TensorRT spells fused layers, regions and precisions in several ways: 8.x writes `a + PWN(b, c)` and formats in words,
 10.x single words and the ONNX nodes under `Metadata`. Nothing here imports TensorRT."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TYPE = re.compile(r"\b(" + "|".join(_TYPE_WORDS) + r")\b", re.IGNORECASE)
 FLOATING = ("int8", "fp16", "fp32", "bf16", "fp8")
 """Precisions of layers that compute with real numbers; the rest is shape arithmetic."""
 HELPERS = frozenset(("reformat", "noop", "copy", "shape_call", "signal", "wait", "constant"))
-"""Types of layers that move or copy data and compute nothing of the model."""
+"""Types of layers that only move or copy data."""
 _FOREIGN = re.compile(r"^\{ForeignNode\[(.*)\]\}", re.DOTALL)
 _PROFILE = re.compile(r" \[profile \d+\]$")
 _ONNX_LAYER = re.compile(r"^\[ONNX Layer: (.*)\]$", re.DOTALL)
@@ -142,7 +142,7 @@ def _pieces(text: str, separator: str, known: Mapping[str, Any], nested: str) ->
     ends = [*(match.span() for match in re.finditer(separator, text)), (len(text), len(text))]
     found, start, index = [], 0, 0
     while index < len(ends):
-        # a name may hold separators itself; with more than seven of them the search would cost time in long texts
+        # a name may hold separators itself; with more than seven of them the search would be slow in long texts
         longer = range(min(len(ends), index + 8) - 1, index, -1)
         stop = next((end for end in longer if text[start : ends[end][0]] in known), index)
         if stop == index and re.match(nested, text[start:]):

@@ -1,7 +1,7 @@
 """Lines of build logs and their meaning: a table (`messages.json`), each row with cause, remedy and public source.
 
-A row has one or more patterns, in which upper and lower case are the same. The first row that matches wins, so special
-cases precede general ones; in a whole log errors precede warnings (`BuildLog.ranked`). Nothing here imports TensorRT.
+A row has one or more case-insensitive patterns. The first row that matches wins, so special cases precede general ones;
+in a whole log errors precede warnings (`BuildLog.ranked`). Nothing here imports TensorRT.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from qdq_translator.core.disk import open_file
 from qdq_translator.core.errors import UserError
 
 _parser: Any = getattr(re, "_parser", None) or importlib.import_module("sre_parse")
-"""Python's parser of patterns: a module of its own before 3.11."""
+"""Python's regular expression parser: a separate module before 3.11."""
 _TABLE = Path(__file__).with_name("messages.json")
 _LONGEST, _READ = 2000, 1 << 16
-"""Characters of a line that are looked at (a bound for the patterns), and that are read."""
+"""Characters of a line that are searched (a bound for the patterns), and that are read."""
 _QUOTES = str.maketrans("‘’“”", "''\"\"")
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _PREFIX = re.compile(
@@ -35,7 +35,7 @@ _ERROR = re.compile(r"\[[EF]\]|\[[EF]:|\bERROR\b|Error\[")
 _MILD = re.compile(r"\[[WIV]\]|\[[WIV]:|\b(?:WARN(?:ING)?|INFO)\b|[Ww]arning:")
 _FALLBACK, _SCALE, _CACHE_REJECTED = "fallback", "scale", "cache-mismatch"
 MINOR = ("note", "consequence")
-"""Kinds that explain no failure by themselves."""
+"""Kinds that do not explain a failure by themselves."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ def messages() -> tuple[Message, ...]:
 
 
 def _literals(parsed: Any) -> frozenset[str]:
-    """Texts, one of which is in every match (lower case); their shortest is as long as possible. May be empty."""
+    """Lower-case texts, one of which is in every match; the shortest is as long as possible. May be empty."""
     found, run = [], ""
     for name, value in [*parsed, ("", None)]:
         if str(name) == "LITERAL":
@@ -95,7 +95,7 @@ def _literals(parsed: Any) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=None)
 def _index() -> dict[str, list[tuple[str, int]]]:
-    """The first four characters of a key -> such keys and the places of their rows."""
+    """First four characters of a key -> keys that begin with them, and the positions of their rows."""
     index: dict[str, list[tuple[str, int]]] = {}
     for place, message in enumerate(messages()):
         for key in message.keys:
@@ -125,7 +125,7 @@ def recognize(line: str) -> Optional[Found]:
         message = messages()[place]
         match = message.pattern.search(text)
         if not match and not any(key in lower for key in message.keys):
-            match = message.pattern.search(line)  # what it names is in the prefix
+            match = message.pattern.search(line)  # the matching text is in the prefix
         if match:
             names = match.groupdict()
             return Found(message, text, names.get("layer") or "", names.get("tensor") or "")
@@ -166,7 +166,7 @@ class BuildLog:
         return _CACHE_REJECTED in self.found
 
     def ranked(self) -> list[Occurrences]:
-        """The known messages, most likely cause first: errors before warnings, codes and consequences last."""
+        """The known messages, most likely cause first: errors before warnings, error codes and consequences last."""
 
         def rank(entry: Occurrences) -> tuple[bool, bool, bool]:
             kind = entry.message.kind
@@ -220,7 +220,7 @@ def parse_log(lines: Iterable[str]) -> BuildLog:
 
 
 def read_log(path: Path) -> BuildLog:
-    """The same for a file of any size, '-': standard input. Raises UserError if it cannot be read or is from another
+    """The same for a file of any size; '-' is standard input. Raises UserError if it cannot be read or is from another
     program.
     """
     log = parse_log(_lines(path))
@@ -247,7 +247,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _encoding(head: bytes) -> str:
-    """UTF-16 by its mark, or by the zero byte of its first character."""
+    """Recognizes UTF-16 by its byte order mark, or by the zero byte of its first character."""
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "utf-16"
     return {b"\0": "utf-16-be"}.get(head[:1], "utf-16-le" if head[1:2] == b"\0" else "utf-8-sig")

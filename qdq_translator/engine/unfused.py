@@ -36,7 +36,7 @@ from qdq_translator.targets.precision import FP16, INT8, NO_PRECISION, float_act
 
 @dataclasses.dataclass(frozen=True)
 class Explicit:
-    """A network with Q/DQ for strong typing, not translated. report: what the page and the terminal draw."""
+    """A network with Q/DQ for strong typing, not translated. report: contents of the page and the terminal output."""
 
     graph: Graph
     plan: list[LayerPlan]
@@ -44,7 +44,7 @@ class Explicit:
 
 
 def read_explicit(path: Path) -> Explicit:
-    """Raises ModelError if it is no ONNX model."""
+    """Raises ModelError if it is not an ONNX model."""
     model, source = load_model(path)
     graph = Graph.from_model(model)
     types, plan = TensorTypes(graph), plan_of(graph)
@@ -93,7 +93,7 @@ def read_explicit(path: Path) -> Explicit:
 
 def plan_of(graph: Graph) -> list[LayerPlan]:
     """One row per node of an explicit network except its Q and DQ: INT8 if all operands come from a DQ, or if it only
-    clamps, adds to or moves such a result. Inputs and outputs skip the pairs."""
+    clamps, adds to or moves such a result. Inputs are the tensors in front of the pairs."""
     types = TensorTypes(graph)
     rows: list[LayerPlan] = []
     int8: set[str] = set()
@@ -157,8 +157,8 @@ def explain_unfused(graph: Graph, check: EngineCheck, times: Mapping[str, float]
 
 @dataclasses.dataclass(frozen=True)
 class _Pair:
-    """A Q and its DQ. source: what is quantized; made: what the pair gives ('' without that half). before: what makes
-    the source; readers: what reads the result; beside: what else reads the source."""
+    """A Q and its DQ. source: the tensor that is quantized; made: the result ('' without that half). before: the
+    producer of the source; readers: of the result; beside: other readers of the source."""
 
     graph: Graph
     source: str
@@ -189,7 +189,7 @@ class _Pair:
 
 
 _Told = Optional[Tuple[str, str]]
-"""What is around a pair, and where it belongs; None for another pattern."""
+"""The pattern around a pair, and the pair's correct place; None for any other pattern."""
 
 
 def _moved(pair: _Pair) -> _Told:
@@ -247,7 +247,7 @@ def _behind_floats(pair: _Pair) -> _Told:
 
 
 _PATTERNS = (_moved, _inside_a_layer, _twice, _one_operand, _at_an_end, _one_reader, _behind_floats)
-"""In the order in which they explain a pair."""
+"""The patterns, in the order in which they are tried."""
 
 
 def _operands(node: Node) -> Iterable[str]:
@@ -256,13 +256,13 @@ def _operands(node: Node) -> Iterable[str]:
 
 
 def _dequantizer(graph: Graph, name: str) -> Optional[Node]:
-    """The DQ that makes a tensor."""
+    """The DQ that produces a tensor."""
     maker = graph.producer.get(name)
     return maker if maker is not None and is_dequantize(maker) else None
 
 
 def _fits(graph: Graph, name: str) -> bool:
-    """Comes from a pair, or from a product that fuses with its only reader."""
+    """Whether the tensor comes from a pair, or from a product that fuses with its only reader."""
     return _dequantizer(graph, name) is not None or (_is_product(graph, name) and graph.consumer_count(name) == 1)
 
 

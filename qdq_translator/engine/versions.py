@@ -27,7 +27,7 @@ from qdq_translator.output.emit.trtexec.request import POOLS, TYPES_10
 from qdq_translator.targets.platforms import cache_version
 
 OLDEST = (8, 5)
-"""JetPack 5.1 and DRIVE OS 6.0.6 have 8.5; the binding modules that the tests hold this against begin with 8.6."""
+"""JetPack 5.1 and DRIVE OS 6.0.6 have 8.5; the binding modules used by the tests begin with 8.6."""
 
 MIB = 1 << 20
 
@@ -146,14 +146,14 @@ class Api:
         return data_type in (self.trt.DataType.FLOAT, self.trt.DataType.HALF)
 
     def describe_parser_error(self, error: Any) -> str:
-        """TensorRT's words, with the node they are about."""
+        """TensorRT's message, with the node that it concerns."""
         text = str(error.desc()).strip()
         if hasattr(error, "node_name") and error.node_name():
             return f"{text} (node '{error.node_name()}', {error.node_operator()})"
         return f"{text} (node {error.node()})" if error.node() >= 0 else text
 
     def _member(self, enum: str, name: str, what: str) -> Any:
-        """An enum member. Raises UserError listing all."""
+        """An enum member. Raises UserError that lists all members."""
         known = getattr(self.trt, enum).__members__
         if name not in known:
             raise UserError(
