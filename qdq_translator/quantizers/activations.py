@@ -36,9 +36,9 @@ class ActivationQuantizers:
         self.rejected: list[Rejected] = []
         self.approximated: list[Approximated] = []
         self.codes: dict[str, Optional[steps.Codes]] = {}
-        """Integer tensors on their way from Q to DQ; None: already rejected, do not report what follows from it."""
+        """Integer tensors on their way from Q to DQ; None: already rejected, consequences are not reported."""
         self.integers: set[str] = set()
-        """Tensors that hold integers or booleans, codes included."""
+        """Tensors that hold integers or booleans, quantized values included."""
 
     def run(self) -> ActivationQuantizers:
         for name, value in self.graph.inputs.items():
@@ -71,7 +71,7 @@ class ActivationQuantizers:
         self.codes.update((name, None) for name in node.outputs)
 
     def _codes(self, node: Node, tensor: str, stored: Optional[str], made_by: str) -> steps.Codes:
-        """Codes that a Q makes of `tensor`, or a DQ reads there."""
+        """Quantized values that a Q makes from `tensor`, or that a DQ reads from it."""
         params = read_parameters(self.constants, node, stored)
         return steps.Codes(params, self._symmetric(node, tensor, params), params.code_range, made_by)
 
@@ -161,7 +161,7 @@ class ActivationQuantizers:
         self.steps.append(steps.Dequantize(node, codes.scale, cast))
 
     def _between(self, node: Node) -> None:
-        """A node that reads codes and is no DequantizeLinear."""
+        """A node other than DequantizeLinear that reads quantized values."""
         held = {name: self.codes[name] for name in node.reads() if name in self.codes}
         read = {name: codes for name, codes in held.items() if codes is not None}
         if len(read) < len(held):

@@ -28,8 +28,8 @@ _SCALE_OFF = 1e-3
 @dataclasses.dataclass(frozen=True)
 class QuantizedConstant:
     """One constant to bake. `tensor`: the frontier; `kind`: 'weight', 'bias', 'constant', or 'codes' for a quantized
-    graph output; `chain`: its nodes, `name`: of the new initializer; `params`: of the last quantizer; `node`: that
-    node's name."""
+    graph output; `chain`: the nodes of its expression; `name`: of the new initializer; `params`, `node`: parameters and
+    name of the last quantizer."""
 
     tensor: str
     name: str
@@ -83,7 +83,7 @@ def _constant_at(constants: Constants, tensor: str, asymmetric: str) -> Quantize
 
 
 def _params_at(constants: Constants, tensor: str, node: Node, chain: list[Node], asymmetric: str) -> QuantParams:
-    """Of one quantizer behind the constant `tensor`."""
+    """Parameters of one quantizer behind the constant `tensor`."""
     read = read_parameters(constants, node, _stored_type(constants, node, chain))
     if read.dtype == "int32" and is_quantize(node):
         raise Rejected(f"Constant '{tensor}' is quantized to int32 at {node.label}.", "Use int8.")
@@ -144,7 +144,7 @@ class Bakery:
     weight: value in the stripped model; codes: trained quantized values in the same layout (int8, weights only), None
     if arithmetic after the DequantizeLinear hides them; saturated: values -128 that became -127; scale_error: largest
     relative distance of a channel's scale from max|w| / 127 (rule W3), None if the exporter kept no float weights;
-    scales_off: how many are too far. Raises UnsupportedQuantizer where the expression cannot be evaluated.
+    scales_off: how many are too far. Raises UnsupportedQuantizer if the expression cannot be evaluated.
     """
 
     def __init__(self, constants: Constants, item: QuantizedConstant, weights: str) -> None:
@@ -172,7 +172,7 @@ class Bakery:
         return weight_of(self.item.name, values)
 
     def _codes(self) -> Optional[np.ndarray]:
-        """Trained quantized values of a weight; floats if they are not recoverable; None if nothing is."""
+        """Trained quantized values of a weight; floats if only those can be recovered; None if neither."""
         kept = (is_quantizer(n) or n.is_op(*LAYOUT_OPS, "Clip") for n in self.item.chain)
         return self.constants.value(self.item.tensor, self._as_codes) if self.is_weight and all(kept) else None
 
@@ -182,7 +182,7 @@ class Bakery:
         if len(self.item.chain) > 2 or len(self.met) > 2 or not is_dequantize(node):
             return None
         plain = self.met[-1]
-        if not plain.centred:  # which the codes have no more
+        if not plain.centred:  # these quantized values no longer have a zero point
             plain = dataclasses.replace(plain, zero_point=np.zeros((), np.int64))
         if codes is None or found.dtype != np.int8:
             return weight_of(self.item.name, dequantize(found, plain, plain.real))
@@ -206,7 +206,8 @@ class Bakery:
         return quantize(data, params)
 
     def _amax(self, data: np.ndarray, params: QuantParams) -> np.ndarray:
-        """Of the float values for each of their scales, float64. Raises UnsupportedQuantizer if they are no numbers."""
+        """Largest magnitude of the float values for each scale, float64. Raises UnsupportedQuantizer if they are not
+        numbers."""
         if data.dtype.kind not in "fV":
             raise UnsupportedQuantizer(
                 f"Constant '{self.item.tensor}' is {data.dtype.name} before its quantizer '{self.item.node}'.",
@@ -214,7 +215,7 @@ class Bakery:
             )
         with np.errstate(invalid="ignore"):
             amax = largest(data, params.axis).astype(np.float64)
-        if not amax.max(initial=0) < np.inf:  # NaN neither
+        if not amax.max(initial=0) < np.inf:  # NaN fails this too
             raise UnsupportedQuantizer(
                 f"Constant '{self.item.tensor}' contains NaN or infinity before its quantizer '{self.item.node}'.",
                 "Export a model whose training did not diverge.",
@@ -222,7 +223,7 @@ class Bakery:
         return amax
 
     def _as_codes(self, node: Node, data: np.ndarray, more: list[Optional[np.ndarray]]) -> Optional[np.ndarray]:
-        """Q and DQ on the way to codes of a weight: Q quantizes, DQ passes codes (less their zero point) on."""
+        """Evaluates to quantized values of a weight: Q quantizes, DQ passes them on (less their zero point)."""
         if is_quantize(node):
             return self._quantized_once(data, self._parameters(node, data))
         if is_dequantize(node):
@@ -296,5 +297,5 @@ def _int8(codes: Optional[np.ndarray]) -> Optional[np.ndarray]:
 
 
 def _hidden(codes: np.ndarray) -> np.ndarray:
-    """Mark unrecoverable quantized values: as floats."""
+    """Mark quantized values as unrecoverable by making them floats."""
     return codes.astype(np.float32)

@@ -17,7 +17,7 @@ from qdq_translator.ir.qparams import RANGES, QuantParams
 
 
 class Rejected(Exception):
-    """Why a quantizer has no implicit INT8 counterpart: what was found, with node and tensor, and how to fix it."""
+    """Why a quantizer has no implicit INT8 counterpart: the finding, with node and tensor, and how to fix it."""
 
     def __init__(self, what: str, hint: str) -> None:
         super().__init__(what)
@@ -52,9 +52,9 @@ def read_parameters(
 ) -> QuantParams:
     """The parameters of one Q or DQ node. Raises Rejected.
 
-    `stored_dtype`: type of the codes that a DQ reads, where it is known; `missing`: what a node without zero point and
-    without `output_dtype` means, if not what `constants` say. Per-channel axes come out as given by the node (default
-    1), not normalised to the rank; a single value along an axis counts as per tensor.
+    `stored_dtype`: type of the quantized values that a DQ reads, if known; `missing`: type for a node without zero
+    point and without `output_dtype` (default: that of `constants`). Per-channel axes are returned as given by the node
+    (default 1), not normalised to the rank; a single value along an axis counts as per tensor.
     """
     without_zero_point = None if node.input(2) else (node.op_type, stored_dtype)
     settings = tuple(map(node.get, ("axis", "block_size", "output_dtype"))) if node.attributes else ()
@@ -110,7 +110,7 @@ def _read(constants: Constants, node: Node, stored: Optional[str], missing: str)
 
 
 def _dtype(constants: Constants, node: Node, stored: Optional[str]) -> Optional[str]:
-    """Of the quantized values: that of the zero point, else as declared (Q) or stored (DQ); None if nothing says it."""
+    """Type of the quantized values: that of the zero point, else as declared (Q) or stored (DQ); None if unknown."""
     if node.input(2):
         return constants.type_name(node.input(2))
     if is_dequantize(node):
@@ -131,7 +131,7 @@ _OTHER_QUANTIZED_OPS = frozenset(
 )
 """Quantized operators that no dialect converts: refused (fact 8, 8.3)."""
 _QUANTIZED = ("quant", "qlinear", "qordered")
-"""In the names of operators of other domains, which are refused rather than taken for layers that nothing is known of.
+"""In the names of operators of other domains, which are refused rather than treated as unknown layers.
 """
 
 

@@ -43,8 +43,8 @@ class Encoding:
 
 
 def apply_scales(graph: Graph, path: str, diagnostics: Diagnostics) -> None:
-    """Puts a pair on every tensor that the file names, and reports how many have one. Raises UserError for a file that
-    is none of these, for scales that are none, for names of which no tensor exists, and for a model that has Q/DQ
+    """Inserts a pair on every tensor that the file names, and reports how many have one. Raises UserError for a file
+    that is none of these, for scales that are none, for names of which no tensor exists, and for a model that has Q/DQ
     already."""
     types, constants = TensorTypes(graph), Constants(graph)
     if constants.quantizers:
@@ -78,7 +78,7 @@ def apply_scales(graph: Graph, path: str, diagnostics: Diagnostics) -> None:
 
 def check_names(names: Iterable[str], graph: Graph, source: str) -> None:
     """Raises UserError for the names of `source` if it was made for another network. Exporters name inputs and outputs
-    of all networks alike, and TensorRT what it adds itself: these are no evidence, if there are others."""
+    of all networks alike, and TensorRT its own tensors: such names count only if there are no others."""
     ends, tensors = {*graph.inputs, *graph.outputs}, {*graph.tensors(), *graph.initializers}
     every = list(names)
     own = [name for name in every if name in tensors or not _AUTOMATIC.search(name)] or every
@@ -181,7 +181,7 @@ def _listed(value: Any) -> list[float]:
 
 
 def _offset(tensor: str, offsets: Any, path: str) -> int:
-    """The one zero point of all channels."""
+    """The zero point that all channels share."""
     values = sorted(set(_listed(offsets)))
     if len(values) != 1 or values[0] != round(values[0]):
         what = f"{path} gives the channels of '{tensor}' different zero points."

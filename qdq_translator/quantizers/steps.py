@@ -16,7 +16,7 @@ from qdq_translator.ir.qparams import QuantParams
 from qdq_translator.quantizers.parameters import Rejected
 
 Bounds = Tuple[Optional[float], Optional[float]]
-"""Lower and upper real bound; None where there is none."""
+"""Lower and upper real bound; None for no bound."""
 ASYMMETRIC = "asymmetric in the model"
 
 
@@ -28,12 +28,12 @@ class Codes:
     scale: float
     """The symmetric scale that represents `params`."""
     bounds: tuple[int, int]
-    """Codes that can occur."""
+    """Quantized values that can occur."""
     made_by: str
 
     @property
     def note(self) -> str:
-        """Of the origin of a scale that the exporter did not choose so."""
+        """Note on the origin of a scale that the exporter did not choose."""
         return "" if self.params.symmetric or self.params.dtype == "int32" else ASYMMETRIC
 
     @property
@@ -85,8 +85,8 @@ class ClampCodes:
 
 @dataclass(frozen=True)
 class Move:
-    """Data movement on codes, to be done on float values (rule Q10): `moved` are its outputs that hold `codes`.
-    `pad_value`: real value of a Pad's constant."""
+    """Data movement on quantized values, to be done on float values (rule Q10): `moved` are its outputs that hold
+    `codes`. `pad_value`: real value of a Pad's constant."""
 
     node: Node
     codes: Codes
@@ -134,13 +134,13 @@ class Link:
 
 
 def in_series(graph: Graph, steps: list[Step]) -> tuple[list[Step], list[Link]]:
-    """The steps with the scales that hold, and the links whose scale is another than that of the quantizer before.
+    """The steps with the scales that hold, and the links whose scale differs from that of the quantizer before.
 
-    Pairs in series, `x -> Q -> DQ -> Q -> DQ`, are one quantizer. What went through several saturates at the smallest
-    range, so that scale holds: the finer grid loses less, and nothing that it cuts would have come through. A pair
-    whose real values only feed further quantizers has no say of its own; one that something else reads too keeps its
-    own (rule C1 then chooses, as for parallel pairs). Relu and data movement between DQ and Q end a series: both sides
-    are tensors with a scale each.
+    Pairs in series, `x -> Q -> DQ -> Q -> DQ`, are one quantizer. Values that pass several saturate at the smallest
+    range, so its scale holds: the finer grid loses less, and clips only values that would be clipped anyway. A pair
+    whose real values only feed further quantizers gets the scale of the series; one with other readers keeps its own
+    (rule C1 then chooses, as for parallel pairs). Relu and data movement between DQ and Q end a series: both sides are
+    tensors with a scale each.
     """
     series = _Series(graph)
     of_step: list[Link] = []
@@ -187,7 +187,7 @@ class _Series:
             link = self._begin(step.node.outputs[0], step.scale)
             for other in read:
                 other.read = True
-        elif isinstance(step, Move):  # a tensor of its own, which may saturate earlier than the one that is moved
+        elif isinstance(step, Move):  # a separate tensor, which may saturate earlier than the one that is moved
             link = self._begin(step.node.outputs[0], link.scale, link)
         made = step.moved if isinstance(step, Move) else step.node.outputs
         self.codes.update(dict.fromkeys(made, link))
@@ -205,11 +205,11 @@ class _Series:
 
 
 Between = Tuple[Union[ClampCodes, Move], "dict[str, Codes]"]
-"""The step that the node becomes, and the codes of each of its outputs that holds any."""
+"""The step that the node becomes, and the quantized values of each output that holds some."""
 
 
 def between(node: Node, read: dict[str, Codes], constants: Constants) -> Between:
-    """`read`: the tensors that the node reads and that hold codes, captured ones included; at least one. Raises
+    """`read`: the tensors with quantized values that the node reads, captured ones included; at least one. Raises
     Rejected."""
     operator = _OPERATORS.get(node.op_type) if node.is_standard else None
     fits = operator is _concat or list(read) == node.inputs[:1]
@@ -224,7 +224,7 @@ def between(node: Node, read: dict[str, Codes], constants: Constants) -> Between
 
 
 def same_grid(a: QuantParams, b: QuantParams) -> bool:
-    """Equal grids; scales that went through float16 on one side count as equal."""
+    """Whether the grids are equal; scales converted through float16 on one side count as equal."""
     if a is b or a.same_grid(b):
         return True
     if a.axis != b.axis or not np.array_equal(a.zero_point, b.zero_point):
@@ -235,7 +235,7 @@ def same_grid(a: QuantParams, b: QuantParams) -> bool:
 
 
 _Operator = Callable[[Node, "dict[str, Codes]", Constants], Optional[Between]]
-"""None: the node does not do on codes what it does on float values."""
+"""None if the node does not have the same effect on quantized values as on float values."""
 
 
 def _clip(node: Node, read: dict[str, Codes], constants: Constants) -> Optional[Between]:
@@ -295,6 +295,6 @@ _OPERATORS: dict[str, _Operator] = {
     "Concat": _concat,
     "Pad": _pad,
 }
-"""A Clip cuts codes (rules Q1, Q9); the others do on them what they do on float values (rule Q10)."""
+"""A Clip limits quantized values (rules Q1, Q9); the others move them as they move float values (rule Q10)."""
 BETWEEN_OPS = tuple(_OPERATORS)
-"""Operators that may stand between Q and DQ."""
+"""Operators that may be between Q and DQ."""

@@ -17,8 +17,8 @@ from qdq_translator.quantizers.parameters import Rejected
 
 class Dialect(NamedTuple):
     """name: in messages, and of its row in docs/dialects.md. operators: without one of these operators the dialect is
-    not looked for. converter: graph and its constants -> what converts one node: whether it is one of the
-    dialect, or raises Rejected."""
+    not looked for. converter: graph and its constants -> function that converts one node; it returns whether the node
+    is one of the dialect, or raises Rejected."""
 
     name: str
     operators: frozenset[str]
@@ -33,7 +33,7 @@ DIALECTS = (
     Dialect("arithmetic", frozenset(("Round", "Floor")), lambda *of: partial(arithmetic.convert, *of)),
 )
 OPERATORS = frozenset().union(*(row.operators for row in DIALECTS))
-"""A model without any of them has no dialect but Q/DQ."""
+"""A model without any of these operators has only Q/DQ."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ def convert(graph: Graph) -> Converted:
             except Rejected as why:
                 rejected.append(why)
             except (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError) as error:
-                # parameters that do not fit together raise whatever NumPy says of them
+                # NumPy raises various errors for parameters that do not fit together
                 text = str(error).splitlines()[0]
                 what = f"{node.op_type} {node.label} has parameters that do not fit together ({text})."
                 rejected.append(Rejected(what, "Export the model again."))
         if count:
             counts[row.name] = count
-            constants = None  # of the graph as it is now
+            constants = None  # to be read from the changed graph
     return Converted(counts, rejected)

@@ -21,7 +21,7 @@ from qdq_translator.quantizers.dialects.pairs import FakeQuantizer, channels, wr
 from qdq_translator.quantizers.parameters import Rejected
 
 _EPSILONS = 8
-"""By how many units in the last place the factor before the Round may miss 1 / scale."""
+"""Units in the last place by which the factor before the Round may differ from 1 / scale."""
 _HINT = "Export with QuantizeLinear/DequantizeLinear."
 
 
@@ -43,7 +43,7 @@ class _Step:
         return self.factor is not None
 
     def product(self) -> tuple[np.ndarray, np.ndarray]:
-        """What `data` are multiplied by, of the network's float type and in float64."""
+        """The factor that multiplies `data`, in the network's float type and in float64."""
         assert self.factor is not None
         factor = self.factor.astype(np.float64)
         with np.errstate(divide="ignore", over="ignore"):
@@ -85,7 +85,7 @@ def convert(graph: Graph, constants: Constants, node: Node) -> bool:
 
 
 def _quantizer(graph: Graph, constants: Constants, node: Node) -> Optional[FakeQuantizer]:
-    """None: nothing like a quantizer. Raises Rejected."""
+    """None if the node is not part of a quantizer. Raises Rejected."""
     pattern = _pattern(graph, constants, node)
     if pattern is None:
         return None
@@ -146,7 +146,7 @@ def _pattern(graph: Graph, constants: Constants, node: Node) -> Optional[_Patter
             last = step
         else:
             after.append(step)
-    if first is None:  # limits of what feeds the network's own arithmetic are none of a quantizer
+    if first is None:  # limits before the network's own arithmetic do not belong to a quantizer
         before = []
     pattern = _Pattern(node, first, before, after, last, tensor)
     if any(step.shift != round(step.shift) for step in (*before, *after)):
@@ -208,8 +208,8 @@ def _step(graph: Graph, constants: Constants, node: Optional[Node], rounded: boo
 
 
 def _with_constant(constants: Constants, node: Node) -> Optional[_Step]:
-    """An operator with two inputs, one of which is constant; of two the smaller one, for a weight is no parameter of
-    itself.
+    """An operator with two inputs, one of which is constant. If both are, the smaller one is the parameter of the
+    other, a weight.
     """
     data, other = node.inputs
     if constants.is_constant(data) and not node.is_op("Div", "Sub"):
@@ -248,7 +248,7 @@ def _limit_by_where(graph: Graph, constants: Constants, node: Node) -> Optional[
 
 
 def _same(scale: np.ndarray, inverse: np.ndarray) -> bool:
-    """Whether one undoes the other, as exactly as the type can hold."""
+    """Whether one undoes the other, to the precision of the type."""
     if scale.squeeze().shape != inverse.squeeze().shape:
         return False
     epsilon = float(np.finfo(scale.dtype if scale.dtype.kind == "f" else np.float32).eps)

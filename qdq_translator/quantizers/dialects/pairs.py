@@ -49,8 +49,8 @@ def bit_range(bits: int, signed: bool, narrow: bool = False) -> tuple[int, int]:
 
 
 def write_pair(graph: Graph, constants: Constants, found: FakeQuantizer) -> None:
-    """Replace the producer of `found.result` with the pair. Raises Rejected if INT8 cannot hold it; nothing is
-    changed then."""
+    """Replace the producer of `found.result` with the pair. Raises Rejected, without any change, if INT8 cannot hold
+    it."""
     stored = _storage(found.low, found.high)
     if stored is None:
         who = f"{found.node.op_type} {found.node.label}"

@@ -64,14 +64,14 @@ _FORMS: dict[tuple[str, str], _Form] = {
 _INTEGER = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
 OPERATORS = frozenset((*(op for _, op in _FORMS), *_INTEGER))
 _SUFFIXES = ("_quantized", "_QuantizeLinear_Output")
-"""What ONNX Runtime adds to the names of float tensors."""
+"""Suffixes that ONNX Runtime adds to the names of float tensors."""
 
 
 class Converter:
     def __init__(self, graph: Graph, constants: Constants) -> None:
         self.graph, self.constants = graph, constants
         self.real: dict[tuple[str, str, str, Optional[int]], str] = {}
-        """Tensor, scale, zero point and axis of what is dequantized already -> the float tensor."""
+        """(tensor, scale, zero point, axis) of each tensor already dequantized -> the float tensor."""
 
     def convert(self, node: Node) -> bool:
         form = _FORMS.get((node.domain, node.op_type))
@@ -100,7 +100,7 @@ class Converter:
             inputs.append(self.graph.constant(f"{made}_axes", np.array(node.get("axes"), np.int64)))
         added = bias if form.op == "MatMul" else ""
         real = self._real_name(made) if scale or added else made
-        if scale and not zero:  # of the type of what is read
+        if scale and not zero:  # the zero point has the type of the input
             kind = self.constants.type_name(node.input(form.places(node)[0][2])) or "uint8"
             zero = self.graph.constant(f"{made}_zero_point", np.zeros((), kind))
         before = node.prev
@@ -112,7 +112,7 @@ class Converter:
             self.graph.insert_after(linear(self.graph, "QuantizeLinear", [real, scale, zero], made, made), last)
 
     def _inputs(self, node: Node, form: _Form) -> list[str]:
-        """Of the float operator; a bias that is real is no input of a MatMul."""
+        """Inputs of the float operator; the bias of a MatMul is added behind it."""
         data = form.places(node)
         inputs = [node.input(place) for place in form.plain]
         for places in data:

@@ -20,11 +20,11 @@ _MCT = "mct_quantizers"
 _HINT = "Implicit INT8 has integers of at most 8 bits, one scale a tensor, or one a channel for weights."
 
 _Read = Callable[[Node, Constants], Union[FakeQuantizer, str]]
-"""The quantizer that a node is, or why it is none (words behind the node's name)."""
+"""The quantizer that a node represents, or the reason why it is none (text after the node's name)."""
 
 
 def convert(graph: Graph, constants: Constants, node: Node) -> bool:
-    """Of QONNX and MCT."""
+    """Convert one operator of QONNX or MCT."""
     read = _READERS.get((node.domain, node.op_type))
     if read is None:
         return False
@@ -97,7 +97,7 @@ def _mct_uniform(node: Node, constants: Constants) -> Union[FakeQuantizer, str]:
 
 
 def _mct_value(node: Node, constants: Constants, key: str, place: int) -> Optional[np.ndarray]:
-    """Activations have attributes, weights have inputs."""
+    """Activation quantizers have attributes, weight quantizers have inputs."""
     given = node.get(key)
     if given is not None:
         return np.asarray(given, np.float32)
