@@ -63,9 +63,9 @@ class Placed:
 
 
 def place_pairs(translated: Translated, graph: Graph) -> Placed:
-    """graph: a copy of the translation's; it is changed. See the module for the places."""
+    """graph: a copy of the translation's graph, which is changed. The places are described in the module."""
     scales = translated.tensor_scales
-    # where only a scale is missing, `place` decides by what reads the layer (rule 4)
+    # if only a scale is missing, `place` decides by the readers of the layer (rule 4)
     above = (row for row in translated.plan if row.precision == FP16)
     shared = _with_one_scale(translated)
     precisions = {row.name: FP16 for row in above if (not row.missing or row.reason == KEPT) and row.name not in shared}
@@ -103,7 +103,7 @@ class _Work:
     def activations(self) -> None:
         """Pairs behind tensors, in graph order (rules 1 to 3)."""
         held, graph = self.placement.held, self.graph
-        before: dict[str, list[Grid]] = {}  # ranges that a tensor must pass because what it was moved from had them
+        before: dict[str, list[Grid]] = {}  # ranges that a tensor must pass because its source had them
         for name in list(held):
             grid, fusion = self._grid(name), self._fusion(name)
             if fusion:
@@ -122,7 +122,7 @@ class _Work:
                 self.placed.fused[name] = "the pair is behind the data movement that reads it (rule 3)"
 
     def _grid(self, name: str) -> Grid:
-        """Of a tensor with a scale; one that data movement passed on has that of its source."""
+        """Scale of a tensor; a tensor passed on by data movement has that of its source."""
         scales = self.translated.scales
         scale, origin = self.known[name], scales[name].origin
         while origin.rule == "S3" and origin.source in scales and scales[origin.source].value == scale:
@@ -275,7 +275,7 @@ def quantized_weight(
 
 
 def _trained_scales(rows: np.ndarray, codes: np.ndarray) -> Optional[np.ndarray]:
-    """Signed float32 scales that turn `codes` into `rows`; None if there are none."""
+    """Signed float32 scales that map `codes` to `rows`; None if there are none."""
     place = np.abs(codes.astype(np.int16)).argmax(axis=1)[:, None]
     largest = np.take_along_axis(codes, place, 1)[:, 0].astype(np.float32)
     value = np.take_along_axis(rows, place, 1)[:, 0]

@@ -7,7 +7,8 @@
 | fp32 | 13 and later | float32 | int8 | ONNX Runtime 1.32, TensorRT-RTX 1.7 |
 
 Each node computes in float16, or in float32 if required: if ONNX does not support it in float16, if one of its
-constants or scaled tensors exceeds the range of float16, or if the caller requests it. Casts are where the two meet.
+constants or scaled tensors exceeds the range of float16, or if the caller requests it. Casts are inserted between the
+two types.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def below_float16(placed: Placed) -> list[str]:
 
 
 def needs_float32(placed: Placed) -> list[str]:
-    """Those of them that a floor would spoil: of an activation, and of a weight whose largest channel is small too.
-    Else a channel gets errors of 3.1e-05 at most, as much as float16 has for a weight of 0.06."""
+    """Those of them that cannot be raised to the minimum: of an activation, and of a weight whose largest channel is
+    small too. Otherwise the errors of a channel are at most 3.1e-05, as large as float16's for a weight of 0.06."""
     rows = ((name, placed.scales[name]) for name in below_float16(placed))
     return [name for name, values in rows if values.max() > LARGEST_FLOAT16 or values.max() < _MUCH * SMALLEST_FLOAT16]
 
@@ -86,7 +87,7 @@ def beyond_float16(graph: Graph, scales: Mapping[str, float]) -> dict[str, str]:
     times its scale) is beyond 65504."""
     found: dict[str, str] = {}
     reach = {name: 127 * scale for name, scale in scales.items()}
-    for node in graph.nodes:  # behind a pair the range is that in front of it
+    for node in graph.nodes:  # a pair does not change the range
         if is_quantizer(node) and node.inputs[0] in reach:
             reach.setdefault(node.outputs[0], reach[node.inputs[0]])
     bad = {name: why for name, why in ((name, _unfit(tensor)) for name, tensor in graph.initializers.items()) if why}
@@ -114,7 +115,7 @@ def _unfit(tensor: Initializer) -> str:
 class Typing:
     """Gives every float tensor of a float32 network with pairs its type, in graph order.
 
-    single: nodes that compute in float32. casts: Casts that were put in, tensor -> how it was cast."""
+    single: nodes that compute in float32. casts: inserted Casts, tensor -> how it was cast."""
 
     def __init__(self, graph: Graph, form: Form, single: frozenset[str]) -> None:
         self.graph, self.form, self.single = graph, form, single
@@ -159,12 +160,12 @@ class Typing:
             schema = onnx.defs.get_schema(node.op_type, self.graph.opset(), node.domain)
         except onnx.defs.SchemaError:
             return None
-        # every type of its own that may be float32 may be float16
+        # each of its types that may be float32 may be float16
         rows = [set(row.allowed_type_strs) for row in schema.type_constraints]
         return schema if all(_NARROW in row or _WIDE not in row for row in rows) else None
 
     def _quantizer(self, node: Node) -> None:
-        """A pair has the type of those that read it, so that no Cast is between it and them."""
+        """A pair has the type of its readers, so that no Cast is between them."""
         graph, name = self.graph, node.inputs[0]
         read: list[Node] = []
         for reader in graph.consumers(node.outputs[0]):
@@ -179,7 +180,7 @@ class Typing:
             graph.set_input(node, 1, self._constant(node.inputs[1], kind))
             return
         zero = graph.initializers[node.inputs[2]].data_type
-        graph.set_inputs(node, node.inputs[: 3 if zero == UINT8 else 2])  # without: 0, in int8
+        graph.set_inputs(node, node.inputs[: 3 if zero == UINT8 else 2])  # no zero point: 0, in int8
         node.set("output_dtype", zero if is_quantize(node) else kind)
 
     def _is_float(self, name: str) -> bool:
@@ -223,13 +224,13 @@ _WORD: dict[int, str] = {FLOAT: "float32", HALF: "float16"}
 
 
 def _only_wide(formals: Sequence[onnx.defs.OpSchema.FormalParameter], index: int) -> bool:
-    """That input or output has no float16 (scales of Resize, scores of NonMaxSuppression)."""
+    """Whether that input or output cannot be float16 (scales of Resize, scores of NonMaxSuppression)."""
     types = formals[min(index, len(formals) - 1)].types
     return _WIDE in types and _NARROW not in types
 
 
 def _narrow_attributes(node: Node) -> None:
-    """Types that a node names, and constants that it holds."""
+    """Types in a node's attributes, and constants that it holds."""
     for key in ("to", "dtype"):
         if node.get(key) == FLOAT and key in node.attributes:
             node.set(key, HALF)

@@ -40,7 +40,7 @@ def with_opset(graph: Graph, wanted: int, why: str) -> Graph:
     if graph.opset() < wanted:
         try:
             model = version_converter.convert_version(model, wanted)
-        except Exception as error:  # the converter raises whatever its adapters raise
+        except Exception as error:  # the converter passes on any exception of its adapters
             raise ModelError(
                 f"{why} needs opset {wanted}; the model has {graph.opset()} and "
                 f"could not be converted ({str(error).splitlines()[0] if str(error) else type(error).__name__}).",

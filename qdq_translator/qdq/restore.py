@@ -1,7 +1,7 @@
 """Restore an explicit Q/DQ model from a float network and its scales.
 
-1. Every tensor that `placement` holds quantized gets one QuantizeLinear -> DequantizeLinear pair for all its consumers;
-   a graph output keeps its name (the pair is before it).
+1. Every tensor that is quantized according to `placement` gets one QuantizeLinear -> DequantizeLinear pair for all its
+   consumers; a graph output keeps its name (the pair is before it).
 2. Weights of INT8 layers get a pair per output channel: `scale = max|w| / 127`, quantized values [-127, 127] (fact 5.1,
    5.2). The float weights before it do not change.
    - Weights that are already on an int8 grid (baked ones) and reach +-127 in a channel are restored bit for bit:
@@ -46,7 +46,7 @@ from qdq_translator.quantizers.sidecars import check_names
 PER_CHANNEL_OPSET = 13
 FLOAT16_OPSET = 19
 
-# What became of an entry of the cache ...
+# Status of an entry of the cache ...
 USED, UNKNOWN, UNUSABLE, NOT_FLOAT, UNARY = "used", "unknown", "unusable", "not_float", "unary"
 # ... and of a float tensor of the model
 GIVEN, STAYS_FLOAT, WITHOUT_SCALE = "given", "stay_float", "without_scale"
@@ -118,7 +118,7 @@ def _readied(model: onnx.ModelProto) -> Graph:
                 f"The model already has Q/DQ nodes ({node.label}).", "Give a float model, such as NAME_noqdq.onnx."
             )
         if not node.name and node.outputs:
-            node.name = f"node_of_{node.outputs[0]}"  # what TensorRT calls it (fact 4.3)
+            node.name = f"node_of_{node.outputs[0]}"  # TensorRT's name for it (fact 4.3)
     names.name_nodes(graph, Diagnostics())
     cleanup.constants_to_initializers(graph)
     return graph
@@ -163,7 +163,7 @@ def with_qdq_opset(graph: Graph) -> Graph:
 
 
 class _Quantizers:
-    """Puts pairs into a graph; the zero point is shared."""
+    """Inserts pairs into a graph; they share the zero point."""
 
     def __init__(self, graph: Graph, types: TensorTypes) -> None:
         self.graph, self.types = graph, types
@@ -171,7 +171,7 @@ class _Quantizers:
         self._pairs: dict[tuple[str, int], str] = {}
 
     def tensor(self, name: str, scale: float) -> None:
-        """One pair behind `name` for all its readers (rule 3 keeps none out: see placement)."""
+        """One pair behind `name` for all its readers (rule 3 excludes none: see placement)."""
         graph = self.graph
         half = self.types.elem_type(name) == TensorProto.FLOAT16
         if name in graph.outputs:
@@ -189,8 +189,8 @@ class _Quantizers:
             graph.replace_use(reader, source, target)
 
     def weights(self, placement: Placement) -> dict[str, bool]:
-        """A pair for every (weight, axis) of an INT8 layer; layers that share a weight share the pair. The result: see
-        `Restored`."""
+        """A pair for every (weight, axis) of an INT8 layer; layers that share a weight share the pair. Returns
+        `Restored.weights`."""
         graph = self.graph
         done: dict[str, bool] = {}
         for node in list(graph.nodes):
@@ -214,7 +214,7 @@ class _Quantizers:
         casts = scale.dtype != values.dtype
         source, target = name, graph.unique_name(f"{name}_dequantized")
         if casts and graph.consumer_count(name) == 1:
-            # behind a Cast, a weight is called like the tensor its layer reads
+            # behind a Cast, a weight has the name of the tensor that its layer reads
             source, target = graph.unique_name(f"{name}_float16"), name
             graph.drop_initializer(name)
             graph.add_initializer(source, values)
