@@ -64,7 +64,7 @@ from qdq_translator.simulate.user_metric import UserMetric
 PASSES = 8
 LEAST_RUNS = 2
 _MOST_NOISE = 1e6
-"""What counts for an output that is not finite, or not zero where it should be."""
+"""Noise energy of an output that is not finite, or not zero although it should be."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +110,7 @@ _Row = TypeVar("_Row", bound=Union[AuditedScale, AuditedWeight, Jump])
 @dataclasses.dataclass(frozen=True)
 class Account:
     """entries: largest first. whole: noise energy of the whole simulation, on the same samples. passes: of the network
-    over all samples, that the account took. sources: tensor -> those that its layer only hands on (data movement,
+    over all samples, that the account needed. sources: tensor -> tensors that its layer only passes on (data movement,
     Concat): with one scale, they are rounded once."""
 
     entries: tuple[Entry, ...]
@@ -129,7 +129,7 @@ class Account:
         return (self.whole - self.total) / self.whole if self.whole else 0.0
 
     def share(self, noise: float) -> float:
-        """Of the sum (0 to 1)."""
+        """Share of the sum (0 to 1)."""
         return noise / self.total if self.total else 0.0
 
     def entry(self, tensor: str = "", layer: str = "") -> Optional[Entry]:
@@ -158,7 +158,7 @@ class Account:
         return dataclasses.replace(row, noise_share=self.share(entry.noise) if entry is not None else 0.0, **more)
 
     def of(self, placement: Placement) -> float:
-        """Sum over everything that a placement rounds; a tensor not in the account counts as the loudest."""
+        """Sum over everything that a placement rounds; a tensor not in the account counts as the noisiest."""
         layers = {node for node, _ in placement.weights}
         weights = {entry.candidate.weights[0][0]: entry for entry in self.entries if entry.candidate.weights}
         return self.of_tensors(placement.held) + sum(
@@ -198,7 +198,7 @@ class Account:
         return [Candidate.joined(members) for members in sorted(sets, key=lambda members: members[0].label)]
 
     def row(self, planned: Optional[float] = None) -> AccountRow:
-        """Of the files. planned: the sum over what the plan rounds, of an account of everything."""
+        """Of the files. planned: the sum over the tensors that the plan rounds, of an account of everything."""
         rows, total = [], self.total if planned is None else planned
         for entry in self.entries:
             one, weights = entry.candidate, tuple(node for node, _ in entry.candidate.weights)
@@ -225,7 +225,7 @@ class Quality:
     samples: int = 0
 
     def over(self, other: Quality) -> Quality:
-        """With its gains over another one."""
+        """The same, with the gains over another result."""
         gain = 0.0 if self.sqnr_db == other.sqnr_db else self.sqnr_db - other.sqnr_db
         both = self.metric is not None and other.metric is not None
         metric_gain = self.metric - other.metric if both else None  # type: ignore[operator]
@@ -341,14 +341,14 @@ class Targets:
         return Change(tensors, weights)
 
     def rounded(self, candidate: Candidate) -> Change:
-        """Everything float but this."""
+        """Everything float except this."""
         without = self.floated(candidate)
         tensors = {read: made for read, made in self.all.tensors.items() if read not in without.tensors}
         return Change(tensors, {w: name for w, name in self.all.weights.items() if w not in without.weights})
 
 
 class _Accounting:
-    """One account on the way. unplanned: tensors that `base` rounds and the plan does not. ranges: the runs that it is
+    """One account in progress. unplanned: tensors that `base` rounds and the plan does not. ranges: the runs that it is
     measured on; spent, budget: runs of the network."""
 
     def __init__(
@@ -385,8 +385,8 @@ class _Accounting:
         return [self._items[first : first + size] for first in range(0, len(self._items), size)]
 
     def _runs(self, size: int, budget: float) -> int:
-        """That the budget has room for, with so many neighbours together: the float network and the whole simulation
-        cost one each.
+        """Runs that fit the budget, with so many neighbours together: the float network and the whole simulation cost
+        one each.
         """
         return int(budget / (2 + sum(self._price(rows[0]) for rows in self._sets(size))))
 
@@ -417,7 +417,8 @@ class _Accounting:
             yield Entry(one, value, len(rows), tuple(words), most)
 
     def _misfits(self, histograms: Mapping[str, Histogram]) -> tuple[dict[Hashable, str], dict[Hashable, float]]:
-        """Tensor, or (layer,) for its weights -> cause, and -> excess, of what does not fit the computed values."""
+        """Tensor, or (layer,) for its weights -> cause, and -> excess, of ranges that do not fit the computed
+        values."""
         placement, rules = self._base.placement, self._judge.network.rules
         scales = {name: (scale, rules.get(name, "")) for name, scale in placement.held.items()}
         own = audit_scales(scales, histograms)
@@ -432,7 +433,7 @@ class _Accounting:
         return causes, excess
 
     def _offer(self, row: AuditedScale) -> str:
-        """Behind the cause of a tensor that has too wide a range because layers of a DLA share it, if others read it
+        """Suffix of the cause of a tensor whose range is too wide because layers of a DLA share it, if others read it
         too.
         """
         network, readers = self._judge.network, self._graph.consumers(row.tensor)
@@ -502,12 +503,12 @@ class _Varying(Work):
         return compared
 
 
-# ---------------- what is rounded as one
+# ---------------- sets that are rounded together
 
 
 def components(graph: Graph, placement: Placement, network: ImplicitNetwork) -> Iterator[Candidate]:
-    """Held tensors that are rounded as one, in graph order: of one scale, with only a Relu or data movement between
-    them.
+    """Quantized tensors that are rounded together, in graph order: of one scale, with only a Relu or data movement
+    between them.
 
     TensorRT leaves a tensor float if no INT8 layer reads it. So the layers of a candidate are all INT8 layers that read
     it, except a Relu or data movement whose output belongs to it; for a graph output also the one that makes it."""

@@ -46,15 +46,15 @@ INPUT_CLIPPED = 0.05
 FITS_DB = 1.0
 """A better range that gains less is no finding."""
 OUTLIER = 4.0
-"""A channel that reaches so many times as far as the median channel."""
+"""A channel with this many times the range of the median channel is a finding."""
 SHOWN_BINS = 128
 LEAST_DB = 30.0
 """A channel below has a weight that reaches 14 times as far as their root mean square, or steps of the same effect."""
 WEIGHT_BINS = 64
 _ON_GRID = 2.0**-4
-"""A weight may be so far (in steps) beside the model's grid: half precision's rounding of 127 steps."""
+"""Largest distance (in steps) of a weight from the model's grid: half precision's rounding of 127 steps."""
 _TELLING = 8
-"""Fewer different magnitudes may lie on a grid by chance."""
+"""Fewer different magnitudes may be on a grid by chance."""
 RULE = "K1"
 CHECK = "Check the preprocessing: RGB or BGR, division by 255, mean and standard deviation, layout."
 
@@ -68,7 +68,7 @@ def audit_scales(
         histogram = histograms.get(tensor)
         if histogram is None:
             continue
-        if not energy(histogram):  # zeros, or smaller than what is counted
+        if not energy(histogram):  # zeros, or smaller than the magnitudes that are counted
             silent.append(tensor)
             continue
         rows.append(_row(tensor, scale, origin, histogram))
@@ -242,7 +242,7 @@ def _audited(weight: str, node: str, values: np.ndarray, one_scale: bool) -> Aud
 
 
 def _weight_cause(codes: np.ndarray, noise: np.ndarray) -> str:
-    """Likely cause in words; 'fits' if there is none. codes: largest magnitude of each channel in steps."""
+    """Likely cause in words; 'fits' if there is none. `codes`: largest magnitude of each channel in steps."""
     poor, worst = np.flatnonzero(np.nan_to_num(noise) > 10 ** (-LEAST_DB / 10)), int(np.nanargmax(noise))
     if not poor.size:
         return FITS
@@ -260,7 +260,7 @@ def _weight_cause(codes: np.ndarray, noise: np.ndarray) -> str:
 
 
 def _common_step(values: np.ndarray) -> Optional[float]:
-    """The step of the one grid on which all weights lie, the largest of them at 127 steps; None without one."""
+    """Step of the grid that holds all weights, the largest at 127 steps; None if there is no such grid."""
     few, most = (
         values.reshape(-1)[: 32 * INT8_MAX],
         16 * INT8_MAX,

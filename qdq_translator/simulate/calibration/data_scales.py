@@ -1,13 +1,13 @@
-"""Rule K1: what no scale of the model and no exact rule covers gets the range that it has on the user's data. Rule K2:
-scales of the model that the user names get it too.
+"""Rule K1: tensors without a scale of the model or of an exact rule get their range on the user's data. Rule K2: so do
+scales of the model that the user names.
 
-K1 is asked by `inference` behind the exact rules. Not everything that lacks a scale is observed: where the readers of a
-tensor only hand its values on (rule S3), the readers' side is, so that a Relu's input is not calibrated for values that
-the Relu cuts. The inside of a decomposed LayerNormalization is left alone.
+`inference` applies K1 after the exact rules. Not every tensor without scale is observed: if the readers of a tensor
+only pass its values on (rule S3), their outputs are observed instead, so that a Relu's input is not calibrated for
+values that the Relu cuts. The inside of a decomposed LayerNormalization is left alone.
 
 On a DLA, tensors that must share one range are calibrated together, to the range with the least squared error over all
 their values. A scale of the model's own in such a set stays (rule S1) without `--unify_scales data`; the others then
-take it where that costs them less than TRAINED_COST_DB each, and keep their own range otherwise (rule U1 reports that).
+get it if that costs them less than TRAINED_COST_DB each, and keep their own range otherwise (rule U1 reports that).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from qdq_translator.targets.settings import Calibration
 
 RULE, RECALIBRATED, SWALLOWED = "K1", "K2", "C3"
 ZERO_SCALE = 2.0**-14
-"""Of a tensor that is 0 throughout: the smallest normal float16, so that it stays a number wherever it is stored."""
+"""Of a tensor that is 0 throughout: the smallest normal float16, so that it does not become 0 in float16."""
 FEW_SAMPLES = 8
 TRAINED_COST_DB = 6.0
 LEAST_PART_DB = 10.0
@@ -103,7 +103,7 @@ class DataScales:
         where: Evaluation = HERE,
         observer: Callable[..., Observed] = observe,
     ) -> None:
-        """observer: `observe`, or what does the same for a trial."""
+        """observer: `observe`, or its counterpart for a trial."""
         self._wanted, self._observer = wanted, observer
         self._samples, self._diagnostics, self._progress, self._where = samples, diagnostics, progress, where
         self._histograms: dict[str, Histogram] = {}
@@ -126,7 +126,7 @@ class DataScales:
         if not wanted:
             return
         names = self._worst(wanted, context) if isinstance(wanted, int) else _named(wanted, context)
-        # without the scales that go: what a bad one cuts off must not make the next one's range
+        # without the scales to be replaced: the clipping of a bad one must not determine the next one's range
         rows = self._audit(names, context, without=names).tensors if names else ()
         self._misfits = {row.tensor: row for row in rows}
         found = {name: self._scale(name, context) for name in self._misfits}
@@ -297,7 +297,7 @@ class DataScales:
         return Origin(RULE, producer.name if producer is not None else "", "", note)
 
     def _search(self, context: Context) -> None:
-        """Moves the ranges that nobody trained, and those of `--recalibrate` (`on_output`)."""
+        """Moves the ranges that were not trained, and those of `--recalibrate` (`on_output`)."""
         sets = unify.free_sets(context, self._freed)
         values = {name: scale.value for name, scale in context.scales.items()}
         ratios = {name: value / values[name] for name, (value, _) in self._freed.items()}
@@ -339,7 +339,8 @@ class DataScales:
     def _shared(
         self, members: list[str], applied: list[str], kept: set[str], context: Context
     ) -> Optional[dict[str, Any]]:
-        """The one range of a set and what it costs tensors with data; None if none has. kept: whose scale stays."""
+        """The shared range of a set and its cost to tensors with data; None if none has data. kept: tensors whose scale
+        stays."""
         seen = {name: self._histograms[name] for name in applied if name in self._histograms and name not in kept}
         own = {name: histogram for name, histogram in seen.items() if histogram.amax > 0}
         if not own:
@@ -360,7 +361,7 @@ class DataScales:
                 self.lost[name] = cost, readers
 
     def _take(self, row: dict[str, Any], kept: set[str], handed_on: set[str], context: Context) -> None:
-        """Gives the range of a set to all its tensors but those of `kept`, if it is taken."""
+        """Gives the range of a set to all its tensors except those of `kept`, if it is accepted."""
         for name in row["tensors"]:
             if name in kept or not row["taken"]:
                 continue
@@ -410,7 +411,8 @@ class DataScales:
             )
 
     def _report_isolated(self, inputs: Iterable[str], histograms: dict[str, Histogram]) -> None:
-        """Names inputs whose data hold a few values far from all others: they decide ranges throughout the network."""
+        """Names inputs whose data hold a few values far from all others: they determine ranges throughout the
+        network."""
         for name in inputs:
             histogram = histograms.get(name)
             if histogram is not None and is_isolated(histogram):
@@ -505,7 +507,7 @@ class DataScales:
 
 def _named(wanted: Sequence[str], context: Context) -> list[str]:
     """Tensors with a scale of the model's own, in graph order; of `wanted`, if that is not empty. Raises UserError for
-    one without such a scale."""
+    a tensor without such a scale."""
     stated = {name: scale for name, scale in context.scales.items() if scale.explicit}
     unknown = [name for name in wanted if name not in stated]
     if unknown:
@@ -524,7 +526,7 @@ def _note(row: dict[str, Any]) -> str:
 
 
 def _cover(context: Context, give: Callable[[str], bool]) -> None:
-    """`give` is asked for every tensor that lacks a scale, from the outputs to the inputs, unless its readers hand
+    """Calls `give` for every tensor that lacks a scale, from the outputs to the inputs, unless its readers propagate
     theirs back (rule S3) or it is inside a normalization."""
     left_alone = inside_normalizations(context.graph)
     for tensor in reversed(context.graph.tensors()):
@@ -533,7 +535,7 @@ def _cover(context: Context, give: Callable[[str], bool]) -> None:
 
 
 def _concat_before(tensor: str, graph: Graph) -> Optional[Node]:
-    """The Concat whose values it has, in this or another order."""
+    """The Concat whose values the tensor has, in this or another order."""
     node = graph.producer.get(tensor)
     while node is not None and node.is_op(*operators.REARRANGES):
         node = graph.producer.get(node.inputs[0])
@@ -541,7 +543,7 @@ def _concat_before(tensor: str, graph: Graph) -> Optional[Node]:
 
 
 def _concats_before(tensors: Iterable[str], graph: Graph) -> tuple[dict[str, Node], set[str]]:
-    """Tensor -> `_concat_before`, and all inputs of these Concats that are no constants."""
+    """Tensor -> `_concat_before`, and all inputs of these Concats that are not constants."""
     found = {name: node for name in tensors if (node := _concat_before(name, graph)) is not None}
     return found, {part for node in found.values() for part in node.inputs if not graph.is_constant(part)}
 

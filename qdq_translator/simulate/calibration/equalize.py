@@ -42,7 +42,8 @@ from qdq_translator.targets.settings import Settings
 
 RULE = "K1"
 STRENGTHS = (0.75, 0.5, 1.0)
-"""Besides 0. The best of those that surely gain; on a network for which LEAST_RUNS are all, the first one alone."""
+"""In addition to 0. The best of those with a significant gain; on a network for which LEAST_RUNS are all, the first one
+alone."""
 LARGEST = 64.0
 LEAST_RUNS, MOST_RUNS, VALUES = 8, 64, 2**25
 """Runs, half of them for the ranges: as many as make so many VALUES of activations within these limits, so that a
@@ -85,7 +86,7 @@ class Equalized(NamedTuple):
 
 
 def equalize(network: Network, settings: Settings, samples: Samples, where: Evaluation = HERE) -> Equalized:
-    """Changes the weights of the network, which are all float32 and have no scales."""
+    """Changes the network's weights, which are all float32 and have no scales."""
     graph, types = network.graph, network.types
     values = sum(math.prod(types.static_shape(name) or ()) for name in graph.tensors() if not graph.is_constant(name))
     samples = samples.some(min(max(VALUES // values, LEAST_RUNS), MOST_RUNS))
@@ -132,8 +133,8 @@ def _choose(
 
 
 class _Observer:
-    """What `observe` does, with one run of the network for all factors. seen: tensors before they are rescaled.
-    factors: of the channels of tensors."""
+    """The counterpart of `observe`, with one run of the network for all factors. seen: tensors before they are
+    rescaled. factors: of the channels of tensors."""
 
     def __init__(self) -> None:
         self.seen: dict[str, _Seen] = {}
@@ -262,7 +263,7 @@ def _joins(node: Node, graph: Graph, types: TensorTypes) -> list[tuple[str, str,
 
 
 def _passes(node: Node, graph: Graph, shapes: Sequence[tuple[Dim, ...]], output: tuple[Dim, ...]) -> bool:
-    """Whether factors of channels pass a layer that is no Concat. shapes: of its inputs that are no constants."""
+    """Whether factors of channels pass a layer other than Concat. shapes: of its inputs that are not constants."""
     if node.is_op("Add"):
         return len(shapes) == 2 and shapes[0] == shapes[1]
     if node.is_op(*VIEWS):
@@ -287,7 +288,7 @@ def _is_product(node: Node, graph: Graph) -> bool:
 
 
 def _axes(node: Node) -> tuple[int, int]:
-    """Axes of the weight of a product: of the channels that it makes, and that it reads."""
+    """Axes of the weight of a product: of its output channels, and of its input channels."""
     if node.is_op("Conv"):
         return 0, int(int(node.get("group", 1)) == 1)
     return (0, 1) if transposed(node, 1) else (1, 0)

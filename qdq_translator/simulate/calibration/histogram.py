@@ -10,10 +10,10 @@ import numpy as np
 
 BINS = 4096
 _CHUNK = 2**15
-"""Values counted at a time: what a processor's cache holds."""
+"""Values counted at a time: as many as fit a processor's cache."""
 MOST_COUNTED = 2**16
-"""Values of a tensor, of each sample, that are counted. A full-size network makes up to twelve times as
-many, and counting all of them takes as long as the network."""
+"""Values of a tensor, of each sample, that are counted. A full-size network makes up to twelve times as many, and
+counting all of them is as slow as running the network."""
 _LEAST_EXPONENT = -100
 """Magnitudes below 2**-112 share the first bin, so that the factor of the bins stays a float32."""
 
@@ -22,9 +22,9 @@ class Histogram:
     """Counts of |value| in BINS equal bins from 0 to `end`, the next power of two above the largest magnitude.
 
     When a larger magnitude arrives, bins merge in pairs and the range doubles. Counts therefore do not depend on the
-    order or parts in which the values arrive, and every value has the same weight, regardless of its batch size.
-    Of a sample (axis 0) of more than MOST_COUNTED values, every n-th is counted n times; n is coprime to all sizes, so
-    that each row and column is met alike.
+    order or parts in which the values arrive, and every value has the same weight, regardless of its batch size. Of a
+    sample (axis 0) of more than MOST_COUNTED values, every n-th is counted n times; n is coprime to all sizes, so that
+    rows and columns are sampled evenly.
 
     lowest, highest: of all finite values (0 if there are none). non_finite: number of NaN or infinite values; they are
     counted nowhere else. channels: the largest magnitude of each channel (axis 1), if the tensor has channels. These

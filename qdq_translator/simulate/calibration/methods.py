@@ -1,7 +1,7 @@
 """From counted magnitudes to a range: the largest, a percentile, least divergence, least squared error.
 
-A range is an amax: codes are `round(value * 127 / amax)`, clipped to +-127, so `scale = amax / 127`. All functions take
-`Histogram.counts` with the true amax and are deterministic.
+A range is an amax: quantized values are `round(value * 127 / amax)`, clipped to +-127, so `scale = amax / 127`. All
+functions take `Histogram.counts` with the true amax and are deterministic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEVELS = 128
 MOST_CLIPPED = 0.01
 """Share of the values that `entropy` may clip."""
 ISOLATED = 4.0
-"""Times the percentile: a largest magnitude beyond that stands alone (docs/calibration.md)."""
+"""Multiple of the percentile beyond which the largest magnitude is an outlier (docs/calibration.md)."""
 MSE_STEPS = 96
 MSE_STEPS_PER_OCTAVE = 16
 
@@ -31,7 +31,7 @@ def largest(histogram: Histogram) -> float:
 
 
 def percentile(histogram: Histogram, share: float = PERCENTILE) -> float:
-    """Upper end of the first bin up to which `share` percent of the values lie, at most the largest magnitude."""
+    """Upper end of the first bin up to which there are `share` percent of the values; at most the largest magnitude."""
     below = np.cumsum(histogram.counts)
     index = int(np.searchsorted(below, share / 100 * float(below[-1])))
     return min((index + 1) * histogram.width, histogram.amax)
@@ -44,9 +44,9 @@ def entropy(histogram: Histogram) -> float:
     is the distribution of the first m bins with all larger values added to the last of them, Q the one that results
     from merging those bins into 128 levels and spreading each level evenly over its non-empty bins. The smallest
     divergence of P and Q wins; the range ends in the middle of bin m. Two details follow NVIDIA pytorch-quantization:
-    the first bin, where zeros are, counts as much as the second, and bin j belongs to level floor(128 j / m). One is
-    ours: values of m that clip more than MOST_CLIPPED of the values do not count. If nearly all values are larger (the
-    output of a gate's Sigmoid), P and Q both have all their mass in the last bin and would look the same.
+    the first bin, which holds the zeros, counts as much as the second, and bin j belongs to level floor(128 j / m). One
+    is ours: values of m that clip more than MOST_CLIPPED of the values do not count. If nearly all values are larger
+    (the output of a gate's Sigmoid), P and Q both have all their mass in the last bin and would look the same.
 
     All m at once, by prefix sums: with S and N the count and the number of non-empty bins of each level, `sum P log Q =
     sum over levels of S_P log(S_Q / N)`.
@@ -129,7 +129,7 @@ def clipped(histogram: Histogram, amax: float) -> float:
 
 
 def is_isolated(histogram: Histogram) -> bool:
-    """Whether fewer than 1 in 10,000 values reach the largest magnitudes by far."""
+    """Whether fewer than 1 in 10,000 values are far larger than all others."""
     return bool(histogram.total) and histogram.amax > ISOLATED * percentile(histogram)
 
 

@@ -53,7 +53,8 @@ def observe(
     """Observe the values of `tensors` (float activations of the graph, which does not change).
 
     scales: applied while the network runs. Raises UserError if ONNX Runtime cannot run the network, and for inputs that
-    are not finite; with `ignore_nonfinite` those are left out. counter: makes what counts the values of a tensor.
+    are not finite; with `ignore_nonfinite` those are left out. counter: makes the object that counts the values of a
+    tensor.
     """
     network = ImplicitNetwork(graph.to_model(), {}, {}, frozenset())
     rounded = simulate(network, types=types, placement=Placement(dict(scales)))

@@ -1,8 +1,8 @@
 """`--calibrate_method output`: start from the ranges of `mse` and move them to the least error of the outputs.
 
-The range with the least squared error of a tensor weights all its values alike. Behind the tensor some values matter
-more, and clipping errors, which have one sign, add up, while rounding errors cancel. So this is a coordinate search on
-the simulated network, all in INT8:
+The range with the least squared error of a tensor weights all its values alike. To the layers after it some values
+matter more, and clipping errors, which have one sign, add up, while rounding errors cancel. So this is a coordinate
+search on the simulated network, all in INT8:
 
 1. A coordinate is a set of tensors whose scales follow from one another (`Origin.source`), or that share one range on a
    DLA. Sets with a scale of the model are not moved without `--recalibrate`, which gives them two starts, their own
@@ -33,7 +33,7 @@ from qdq_translator.simulate.segments import Change
 RULE = "K1"
 STEPS = (2.0**0.5, 2.0**0.25)
 ROUNDS = 4
-"""Per step size."""
+"""Rounds per step size."""
 NARROWEST, WIDEST = 0.5, 4.0
 """Limits of a range, relative to its start."""
 MOST_RUNS, LEAST_RUNS = 32, 4
@@ -84,7 +84,7 @@ def search(
     where: Evaluation = HERE,
 ) -> Found:
     """Search one factor per set. graph: float, not changed. scales: of all its tensors. precisions: of layers above
-    INT8. sets: names of tensors that move together. others: factor of each set that is a start besides 1."""
+    INT8. sets: names of tensors that move together. others: second starting factor of each set, in addition to 1."""
     samples = samples.some(MOST_RUNS)
     if samples.runs < LEAST_RUNS or not sets:
         return Found([1.0] * len(sets))

@@ -43,7 +43,7 @@ class Trial(NamedTuple):
 
 
 class Trials:
-    """fit: the samples that ranges come from. network: the float outputs of all trials are its. observer: see
+    """fit: the samples that ranges come from. network: the source of the float outputs of all trials. observer: see
     `DataScales`. Raises UserError as `observe` does."""
 
     def __init__(
