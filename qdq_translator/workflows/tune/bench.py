@@ -30,7 +30,7 @@ KEPT = 4
 ACCOUNT_RUNS = 32
 """Of the network: the samples of the noise account."""
 MOST_UNITS = 32
-"""Units of layers that elimination takes back one by one."""
+"""Units of layers that elimination returns to INT8 one by one."""
 
 
 class Remembering(Engine):
@@ -68,7 +68,7 @@ class Remembering(Engine):
 
 
 class Bench:
-    """Points of one model: their networks, costs and measurements, from the journal if it has them. base: the options
+    """Points of one model: their networks, costs and measurements, read from the journal if possible. base: the options
     that points change. Raises UserError if the model itself is invalid."""
 
     def __init__(self, model: Path, base: TranslateOptions, meter: Meter, journal: Journal, where: Evaluation) -> None:
@@ -79,14 +79,14 @@ class Bench:
         self._networks: dict[Point, ImplicitNetwork] = {}
         self._accounts: dict[Point, Account] = {}
         self._simulated: dict[Point, tuple[onnx.ModelProto, str]] = {}
-        """Of the last point that was asked for, with what the model is known by."""
+        """The simulated model of the last requested point, with its digest."""
 
     def translation(self, point: Point, try_more: bool = False) -> Translation:
         where = dataclasses.replace(self._where, engine=self._remembering)
         return translate(self.model, point.options(self.base), where=where, try_more=try_more)
 
     def plain(self, point: Point) -> Point:
-        """The same without changes that change nothing."""
+        """The same point without changes that have no effect."""
         return point.plain(self.base)
 
     def cost(self, point: Point) -> Optional[Cost]:
@@ -104,7 +104,7 @@ class Bench:
         return self._costs[point]
 
     def _network(self, point: Point) -> ImplicitNetwork:
-        """Of a point that can be."""
+        """Network of a possible point."""
         if point not in self._networks:
             return ImplicitNetwork.of(self.translation(point))
         return self._networks[point]
@@ -146,7 +146,7 @@ class Bench:
         return float(self._remembering.remembered(key, lambda: self._judge(point).noise))
 
     def removed(self, base: Point, point: Point) -> float:
-        """The share of the noise energy of `base` at the outputs that is not there in `point`."""
+        """The share of the noise energy of `base` at the outputs that `point` avoids."""
         left, whole = self._noise(point), self._noise(base)
         return 1 - left / whole if whole else 0.0
 

@@ -26,7 +26,7 @@ _KINDS = {kind.__name__: kind for kind in (Account, Candidate, Entry, Histogram)
 
 
 def _written(value: Any) -> Any:
-    """As JSON has it: what JSON does not know is {kind: content}."""
+    """The value as JSON; types unknown to JSON become {kind: content}."""
     if isinstance(value, (np.ndarray, np.generic)):
         return {"array": [value.dtype.str, value.shape, base64.b64encode(value.tobytes()).decode()]}
     if isinstance(value, list):

@@ -34,7 +34,7 @@ CONFIDENCE = 0.99
 _Z = 2.5758293035489004 + 0.25
 """The normal quantile of CONFIDENCE, and a quarter more because there are three looks (Bonferroni: 0.9967)."""
 LOOKS = (8, 4, 2)
-"""One shard in so many is measured when the search looks."""
+"""One shard in this many is measured at each look."""
 LEAST_SAMPLES = 200
 RESAMPLES = 1000
 
@@ -48,7 +48,7 @@ class Meter:
         self.is_mean = not inspect.isclass(metric.make)
         self.reference = Measured(math.nan, 0, False, 0.0, None)
         self._reference: np.ndarray = np.empty(0)
-        """Of each run, where the metric is a mean."""
+        """Values of the reference for each run, if the metric is a mean."""
 
     def set_reference(self, model: onnx.ModelProto, ends: CodedEnds, kept: Optional[np.ndarray] = None) -> np.ndarray:
         """Set the model as given as the reference for drops. kept: result of an earlier call."""

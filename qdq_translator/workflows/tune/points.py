@@ -20,7 +20,7 @@ BITS = (1.0, 3.0, 8.0)
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """changes: options and their values, by name. kept: FP16 layers besides those of the options."""
+    """changes: options and their values, by name. kept: FP16 layers in addition to those of the options."""
 
     changes: tuple[tuple[str, Any], ...] = ()
     kept: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Point:
         return words_of(dataclasses.asdict(self.options(base)))
 
     def plain(self, base: TranslateOptions) -> Point:
-        """Without changes that change nothing, so that one translation is one point."""
+        """The same point without changes that have no effect, so that one translation is one point."""
 
         def same(name: str, value: Any) -> bool:
             return bool(getattr(base, name) == (list(value) if isinstance(value, tuple) else value))
@@ -48,11 +48,11 @@ class Point:
         return Point.of({name: value for name, value in self.changes if not same(name, value)}, self.kept)
 
     def includes(self, layers: Iterable[str]) -> bool:
-        """Whether it has all these layers in FP16."""
+        """Whether the point has all these layers in FP16."""
         return set(layers) <= set(self.kept)
 
     def moved(self, **changes: Any) -> Point:
-        """With other options."""
+        """The point with other options."""
         return Point.of({**dict(self.changes), **changes}, self.kept)
 
 

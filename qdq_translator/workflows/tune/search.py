@@ -1,15 +1,15 @@
 """The search: hand-picked points, FP16 sets from sensitivities, then single changes.
 
-1. The points that people choose by hand, and all layers in FP16, are measured, so that the result is never worse than
-   the best of them.
-2. From the cheapest of them that lose too much, all layers go to FP16 and back to INT8 one by one, in the order of the
-   noise energy that each adds for the milliseconds that it saves (`simulate.account`). The cheapest set on this way
-   that holds is found by bisection; then single layers go back as long as the metric holds. With a budget of
-   milliseconds the last sets on the way that it has room for are measured.
+1. Points that users usually choose by hand, and all layers in FP16, are measured, so that the result is never worse
+   than the best of them.
+2. Starting from the cheapest of them that lose too much, all layers are set to FP16 and returned to INT8 one by one, in
+   the order of the noise energy that each adds for the milliseconds that it saves (`simulate.account`). The cheapest
+   set on this way that holds is found by bisection; then single layers are returned as long as the metric holds. With a
+   budget of milliseconds the last sets on the way that it has room for are measured.
 3. Local search: drop, add or swap a candidate of the account, or change an option; points
    that cost more than the best one are not measured. Random numbers come from a seed, and nothing depends on the clock.
 
-With a budget of milliseconds the metric is what gets better, and the estimate what must hold.
+With a budget of milliseconds the metric is optimized, and the estimate must stay within the budget.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ELIMINATED = "all layers in FP16, but those that cost least noise"
 RESERVED = 8
 """Evaluations that are left for FP16 sets."""
 ADDED = 12
-"""Candidates that the local search adds, the best ones."""
+"""Number of candidates, the best ones, that the local search may add."""
 IDLE = 60
 """Moves in a row that are not worth a measurement, after which the local search ends."""
 TIED_MS = 1e-6
@@ -76,15 +76,14 @@ class Search:
         self._random, self._limit, self._report = random.Random(seed), limit, report
         self.found: dict[Point, Evaluated] = {}
         self.additivity: list[tuple[int, float, float]] = []
-        """Of an FP16 set: tensors or layers, the share of the noise energy that they should take away together, and
-        what they do.
+        """For an FP16 set: number of units, predicted and actual share of the noise energy that they remove together.
         """
         self._measured: dict[str, tuple[Measured, float]] = {}
-        """Of each network, with the drop beyond which it was of no interest."""
+        """Measurement of each network, with the drop beyond which it was of no interest."""
 
     @property
     def best(self) -> Optional[Evaluated]:
-        """The best that holds."""
+        """The best evaluation that meets the goal."""
         holding = [found for found in self.found.values() if self._goal.allows(found)]
         return min(holding, key=self._goal.rank, default=None)
 
@@ -101,7 +100,7 @@ class Search:
         self._local()
 
     def _evaluate(self, point: Point, why: str) -> Optional[Evaluated]:
-        """Evaluation; None if impossible, or at the limit."""
+        """Evaluation of a point; None if it is impossible or the limit is reached."""
         if point in self.found:
             return self.found[point]
         cost = self._bench.cost(point)
