@@ -8,7 +8,7 @@ from typing import Any, Iterable, Iterator, Mapping, Optional
 from qdq_translator.core.formats.report_rows import DiagnosticRow
 
 RENAMED_NODES = "renamed"
-"""Key of `data`: name of a node now -> the name it had."""
+"""Key of `data`: current name of a node -> its former name."""
 _NAMED = {
     RENAMED_NODES: ("node", ""),
     "layers": ("node", ""),
@@ -20,8 +20,8 @@ _NAMED = {
     "new_tensors": ("", "tensor"),
     "tensor_scales": ("tensor", ""),
 }
-"""Key of `data` -> what the keys of its mapping name, and what its values (names, or lists of them) name; '' for what
-is gone and for what is no name."""
+"""Key of `data` -> the kind of name in the keys of its mapping, and in its values (names, or lists of them); '' for
+removed items and for anything that is not a name."""
 
 
 class Diagnostic(DiagnosticRow):

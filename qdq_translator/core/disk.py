@@ -29,21 +29,21 @@ except ImportError:  # Windows
 
 _SCRATCH = ".qdq_unfinished-"
 _KEPT = ".earlier"
-"""Inside a scratch folder: what stood where the new files go."""
+"""Inside a scratch folder: the files that the new files replace."""
 _PATIENCE = 10.0
-"""Seconds to wait for another run that is just placing its files; then we go on without the lock."""
+"""Seconds to wait for another run that is just placing its files; then this run continues without the lock."""
 _POLLED = 0.002
-"""Seconds after which a lock is tried again: placing a set takes less."""
+"""Seconds after which a lock is tried again: placing a set needs less time."""
 _DAY = 24 * 3600.0
 _LARGEST_TEXT = 2**30
 
 
 VALUES = "qdq_translator_values"
-"""Folder of files that stand for values in memory."""
+"""Folder of files that represent values in memory."""
 
 
 def shown_place(path: str) -> str:
-    """`path` as files and messages name it; one below VALUES is `(in memory, sha256 ...)`, the same in every run."""
+    """`path` as files and messages name it; a path below VALUES is `(in memory, sha256 ...)`, the same in every run."""
     place = Path(path)
     return f"(in memory, sha256 {place.stem})" if place.parent.name == VALUES else path
 
@@ -191,7 +191,7 @@ def alone(path: Path) -> Iterator[None]:
                 alive.enter_context(_locked(held))
                 alive.callback(
                     shutil.rmtree, held, ignore_errors=True
-                )  # before the lock goes: the next run takes the same name
+                )  # before the lock is released: the next run uses the same name
         except FileExistsError as error:
             raise UserError(
                 f"Another run writes to {path} now.",
@@ -203,7 +203,7 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def _on_disk(scratch: Path) -> list[Path]:
-    """The files of `scratch`, once a power cut would leave them whole."""
+    """The files of `scratch`, flushed so that a power cut leaves them intact."""
     written = sorted(scratch.iterdir())
     for path in written:
         with open(path, "rb") as file:
@@ -268,7 +268,7 @@ def _is_dead(scratch: Path) -> bool:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, if locks are supported."""
+    """Holds the folder's lock, if locks are supported."""
     if fcntl is None:
         yield
         return

@@ -1,6 +1,6 @@
 """Open questions of the facts: for each hypothesis the alternative that plan and simulation use, and the other one.
 
-`verify` shows both ends of those that change its results. A layer names the ones that it rests on
+`verify` shows both ends of those that change its results. A layer names those that it depends on
 (`LayerPlan.hypotheses`).
 """
 

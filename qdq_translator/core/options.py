@@ -1,5 +1,5 @@
-"""How an option is declared, and the options of `translate`, apart from what the command needs: `--help` responds at
-once.
+"""How an option is declared, and the options of `translate`, without the imports of the command, so that `--help`
+responds at once.
 
 No `from __future__ import annotations` here: argparse-dataclass reads the real annotations.
 """
@@ -16,7 +16,7 @@ from qdq_translator.core.formats.rows import Row
 from qdq_translator.core.parsing import GROUPS, not_a_choice, sentence
 
 REQUIRED, _BY_KIND = object(), object()
-"""As the default of an option: it must be given; that of its annotation."""
+"""Defaults of an option: it must be given; it has the default of its annotation."""
 
 
 def setting(
@@ -82,7 +82,7 @@ def model_option() -> Any:
 
 
 def choices_of(field: "dataclasses.Field[Any]") -> Sequence[str]:
-    """The values that an option may have, () if any."""
+    """The values that an option may have, () if it accepts any."""
     return get_args(field.type) if get_origin(field.type) is Literal else field.metadata.get("choices", ())
 
 
@@ -162,8 +162,8 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 TARGETS = ("gpu", "orin-dla", "xavier-dla")
 MODES = ("implicit", "explicit", "fp16", "best")
-"""What is built: the translation; the Q/DQ model as it was; the stripped model without INT8; the stripped model with
-every precision that TensorRT finds fastest. `build` has 'fp32' too, the stripped model as it is."""
+"""The network to build: the translation; the Q/DQ model as it was; the stripped model without INT8; the stripped model
+with every precision that TensorRT finds fastest. `build` also has 'fp32', the stripped model as it is."""
 _SOUND = ("infer_bounds", "infer_concat_scales", "infer_mul_scales", "infer_add_scales", "keep_norm_fp16")
 PRESETS: Dict[str, Dict[str, Any]] = {
     "gpu": {**dict.fromkeys(_SOUND, True), "asymmetric": "widen"},
@@ -176,9 +176,10 @@ PRESETS: Dict[str, Dict[str, Any]] = {
         "cut_tail": True,
     },
 }
-"""What `--preset` stands for: everything that costs no accuracy by the rules, and a symmetric range for what would be
-refused otherwise. Options of the command alone (`cut_tail`) mean nothing to `translate()`. Not among them: S6, whose
-backward half is only a lower bound, the markers of S9, and `--unify_scales max`, which costs resolution."""
+"""The options that `--preset` sets: everything that costs no accuracy by the rules, and a symmetric range for
+quantizers that would be refused otherwise. Options of the command alone (`cut_tail`) have no effect in `translate()`.
+Not included: S6, whose backward half is only a lower bound, the markers of S9, and `--unify_scales max`, which costs
+resolution."""
 
 
 class TranslateOptions(Options):
@@ -408,7 +409,7 @@ def effective(options: TranslateOptions) -> "dict[str, Any]":
 
 
 def options_of(values: Mapping[str, Any], names: Sequence[str]) -> TranslateOptions:
-    """Those of `names` that the plain values in a precision config or a report hold; the others have their defaults."""
+    """The options `names` from the plain values in a precision config or a report; missing ones have their defaults."""
     return TranslateOptions(**{name: values[name] for name in names if values.get(name) is not None})
 
 

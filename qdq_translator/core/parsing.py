@@ -1,4 +1,6 @@
-"""From a command's dataclass to its parser: help in groups, suggestions for misspelt words, hyphens as underscores."""
+"""The parser of a command, made from its dataclass: help in groups, suggestions for typing errors, hyphens as
+underscores.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ GROUPS = ("Essential", "Target", "Quantizers", "Inference", "Calibration", "Outp
 
 
 def normalise_flags(argv: Sequence[str]) -> list[str]:
-    """`--some-flag=x` -> `--some_flag=x`; values are left alone."""
+    """`--some-flag=x` -> `--some_flag=x`; values stay unchanged."""
     out = []
     for arg in argv:
         if arg.startswith("--") and len(arg) > 2:
@@ -86,12 +88,12 @@ def _group(parser: argparse.ArgumentParser, group_of: dict[str, str]) -> None:
         for heap in loose:
             heap._group_actions = [a for a in heap._group_actions if a not in members]
     parser._optionals.title = "Other"
-    # argparse prints groups in the order of this list: the two that it makes itself go last
+    # argparse prints groups in the order of this list: its own two come last
     parser._action_groups.sort(key=lambda heap: heap in loose)
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
-    """One line: required and optional positional arguments, required options, and that there are more."""
+    """One line: required and optional positional arguments, required options, and a sign that there are more."""
     required = [f"{a.option_strings[-1]} {a.metavar}" for a in parser._actions if a.required and a.option_strings]
     places = [
         f"[{a.metavar} ...]"

@@ -1,4 +1,4 @@
-"""How long work reports how far it is."""
+"""Progress reports of long work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from typing import Callable, Iterator, TextIO
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is going on, how much of it is done, and how much there is."""
+"""Called with the current step, the amount done, and the total."""
 
 
 def silent(what: str, done: int, total: int) -> None:

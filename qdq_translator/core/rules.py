@@ -1,8 +1,8 @@
-"""The registry of rules, one row each, which all folders read for words and flags of a rule.
+"""The registry of rules, one row each, which all folders read for the words and flags of a rule.
 
 Inference, root causes, shared ranges, `explicit -c`, the terminal, the page and the tests all read this table. The
-implementation of a rule is in its module, what it does in a row of docs/rules.md, which `explain` reads; the limits of
-the DLA have their own table (`targets`).
+implementation of a rule is in its module, its description in a row of docs/rules.md, which `explain` reads; the limits
+of the DLA have their own table (`targets`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Rule:
     which enables it, () if it always applies. stated: a scale of this origin comes from the model, not from inference.
     same_value: the rule passes a scale on unchanged, so that both tensors stay on one scale when ranges are shared.
     marker: the scale is not a range (the DLA never applies it). what: a rewrite for the DLA in a sentence of a message.
-    page: where it is described, under docs/.
+    page: its description, under docs/.
     """
 
     id: str
@@ -153,7 +153,8 @@ def _page(name: str) -> str:
 
 
 def described(rule: str) -> list[str]:
-    """What a rule does: the cells of its row in docs/rules.md (Markdown), or the sentence of a rewrite for the DLA."""
+    """The description of a rule: the cells of its row in docs/rules.md (Markdown), or the sentence of a rewrite for the
+    DLA."""
     row = RULES[rule]
     if row.what:
         return [row.what]

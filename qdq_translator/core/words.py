@@ -1,4 +1,4 @@
-"""Figures as people read them, for the terminal and the page alike."""
+"""Figures as readable text, for the terminal and the page alike."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def quoted(names: Sequence[str], most: int = 3) -> str:
 
 
 def others(found: Sized, form: str = " and {} more") -> str:
-    """Behind the first of three: ' and 2 more'; '' behind the only one."""
+    """After the first of three: ' and 2 more'; '' after the only one."""
     return form.format(len(found) - 1) if len(found) > 1 else ""
 
 
@@ -63,7 +63,7 @@ def size(number: Optional[int]) -> str:
 
 
 def scale(value: Optional[float]) -> str:
-    """Enough digits to give the float32 back."""
+    """Enough digits to recover the float32 exactly."""
     return "" if value is None else f"{value:.9g}"
 
 
@@ -74,7 +74,7 @@ def decibel(value: Optional[float]) -> str:
 
 
 def by_x(sizes: Iterable[int]) -> str:
-    """[1, 3, 224, 224] -> '1x3x224x224', as --shapes has it."""
+    """[1, 3, 224, 224] -> '1x3x224x224', the notation of --shapes."""
     return "x".join(map(str, sizes))
 
 

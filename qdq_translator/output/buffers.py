@@ -29,7 +29,7 @@ FORMATS = ("dla_linear", "dla_hwc4", *VECTORS)
 
 @dataclass(frozen=True)
 class Buffer:
-    """One network input or output. shape: (N, C, H, W). scale: of its int8 values, None for fp16 without a scale. role:
+    """One network input or output. shape: (N, C, H, W). scale: of its int8 values, None for fp16 that needs none. role:
     'input' or 'output'. given: the shape in the network."""
 
     name: str
@@ -85,8 +85,7 @@ def _up(value: int, step: int) -> int:
 
 @dataclass(frozen=True)
 class End:
-    """An input or output of the network as the application sees it. scale: of its INT8 values, None if there are only
-    floats."""
+    """An input or output of the network as the application sees it. scale: of INT8 values, None if all are floats."""
 
     name: str
     shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""TensorRT calibration caches: written exactly, read as they come.
+"""TensorRT calibration caches: written exactly, read tolerantly.
 
 A cache is text: a header `TRT-<number>-<algorithm>`, then `<tensor>: <hex>` lines. The hex digits are the IEEE-754
 binary32 of the SCALE (amax / 127), most significant digit first (fact 1.1). Names may hold ':' and spaces,
@@ -16,7 +16,7 @@ from typing import Iterable, Mapping
 from qdq_translator.core.errors import UserError
 
 ENTROPY_CALIBRATION_2 = "EntropyCalibration2"
-"""What trtexec's own calibrator and the DLA want (fact 1.5)."""
+"""The algorithm that trtexec's own calibrator and the DLA require (fact 1.5)."""
 
 ALGORITHMS = {
     "entropy2": ENTROPY_CALIBRATION_2,
@@ -48,7 +48,7 @@ def hex_to_scale(digits: str) -> float:
 
 
 def is_usable(scale: float) -> bool:
-    """True for positive normal float32 numbers; never emit anything else (fact 1.12)."""
+    """True for positive normal float32 numbers, the only ones that may be written (fact 1.12)."""
     return math.isfinite(scale) and scale >= _SMALLEST_NORMAL
 
 
@@ -69,7 +69,7 @@ class CalibrationCache:
         return f"TRT-{self.version}-{self.algorithm}"
 
     def to_text(self) -> str:
-        """The file's content. Raises ValueError on a scale or a name that no reader would take back."""
+        """The file's content. Raises ValueError on a scale or a name that no reader would accept."""
         lines = [self.header]
         for name, scale in self.scales.items():
             if not is_usable(scale):
@@ -81,7 +81,8 @@ class CalibrationCache:
 
     @classmethod
     def from_text(cls, text: str, origin: str = "calibration cache") -> CalibrationCache:
-        """Read real caches: short hex, CRLF, names with ':' and blanks, inf entries (the last of two equal names wins).
+        """Reads real caches: short hex, CRLF, names with ':' and blanks, inf entries (the last of two equal names
+        wins).
 
         Raises UserError if the text contains no entry at all.
         """

@@ -1,4 +1,4 @@
-"""Rows of an engine beside its plan: `check-engine --json`, `engine` of `report --json` and of NAME_board.json.
+"""Rows of an engine compared with its plan: `check-engine --json`, `engine` of `report --json` and of NAME_board.json.
 
 docs/report_schema.md explains the keys. Precisions are 'int8', 'fp16', ..., '' if unknown; milliseconds are None
 without a profile.
@@ -17,8 +17,8 @@ _SPARSE: Final = {"sparse": True}
 
 
 class Checked(Row):
-    """A planned layer versus the engine. verdict: see `engine.inspector`. engine_layer: that computes it. device:
-    'GPU', 'DLA' or ''."""
+    """A planned layer versus the engine. verdict: see `engine.inspector`. engine_layer: the one that computes it.
+    device: 'GPU', 'DLA' or ''."""
 
     name: str
     op: str
@@ -38,7 +38,8 @@ class LayerVerdict(Checked):
 
     @property
     def is_disobedience(self) -> bool:
-        """Counts for --strict: a planned INT8 layer that is not or is nowhere, one listed as FP16 that is INT8."""
+        """Counts for --strict: a planned INT8 layer that is not in INT8 or is missing, or one listed as FP16 that is in
+        INT8."""
         missing = self.verdict == MISSING and self.planned == "int8"
         return not self.expected and (missing or self.verdict == DISOBEYED)
 
@@ -88,8 +89,8 @@ class Unmatched(Row):
 
 
 class Unfused(Row):
-    """A Q or DQ that stayed a layer of the engine. node: the Q or DQ; pattern: what is around it, '' if nothing
-    explains it; cure. tensor: what the pair quantizes. readers: nodes that read the pair."""
+    """A Q or DQ that stayed a layer of the engine. node: the Q or DQ; pattern: the nodes around it, '' if nothing
+    explains it; cure: the remedy. tensor: the one that the pair quantizes. readers: nodes that read the pair."""
 
     layer: str
     node: str
@@ -118,8 +119,9 @@ class CheckSummary(Row):
 
 
 class Engine(Row):
-    """layers: one row a planned layer. disagreements: names of the layers that run against the plan. unmatched: layers
-    of the engine that compute no planned one. missing: planned, nowhere. unfused: of an explicit network."""
+    """layers: one row per planned layer. disagreements: names of the layers that contradict the plan. unmatched: layers
+    of the engine that compute no planned one. missing: planned, but not in the engine. unfused: of an explicit network.
+    """
 
     summary: CheckSummary
     milliseconds: Optional[float]
@@ -142,7 +144,7 @@ class Side(Row):
 
 
 class Difference(Row):
-    """A layer of two engines. difference: ms, B - A (a layer fused into another one takes 0). differs: in precision or
+    """A layer of two engines. difference: ms, B - A (0 for a layer fused into another one). differs: in precision or
     device."""
 
     name: str
@@ -155,7 +157,7 @@ class Difference(Row):
 
 class ComparedEngines(Row):
     """`engines` of `report --layer_info A B --json`. milliseconds: of A and B; unmatched_milliseconds: of layers of no
-    planned one. differ: layers that do. layers: the largest difference first."""
+    planned one. differ: layers that differ. layers: the largest difference first."""
 
     milliseconds: Tuple[Optional[float], ...]
     unmatched_milliseconds: Tuple[float, ...]

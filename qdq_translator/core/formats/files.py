@@ -2,8 +2,8 @@
 report.
 
 A run that is killed while it places its files leaves a mixture of two sets: the model, which is placed first, and the
-report, which is placed last, are of different ones. The cache and the layer argument have no room for an id; the report
-holds their digests. Needs neither ONNX nor NumPy.
+report, which is placed last, are from different ones. The cache and the layer argument have no room for an id; the
+report holds their digests. Needs neither ONNX nor NumPy.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from qdq_translator.core.rules import STATED
 
 MODEL_SUFFIX = "_noqdq.onnx"
 EXPLICIT_SUFFIX = "_explicit.onnx"
-"""Of a network that `explicit` wrote: strongly typed."""
+"""Suffix of a strongly typed network written by `explicit`."""
 SPLIT_SUFFIX = "_split.json"
-"""Of the manifest of a network's parts; the DLA's part is what its folder is about."""
+"""Suffix of the manifest of a network's parts, in the folder of the DLA's part."""
 _AGAIN = "Translate the model again."
 _LONGEST = 200
-"""Bytes of a NAME: with the longest ending a file name of 255 bytes holds it."""
+"""The most bytes of a NAME: with the longest ending it fits into a file name of 255 bytes."""
 
 
 def plain_name(wanted: str) -> str:
@@ -78,7 +78,7 @@ class TranslationFiles:
     """Folder of the parts, of `--cut_tail`; exists only if a tail was cut off."""
 
     def __iter__(self) -> Iterator[Path]:
-        """Every file of the set, there or not."""
+        """Every file of the set, whether it exists or not."""
         return iter((self.model, self.model_data, self.annotated, self.config, self.cache, self.layer_arg, self.report))
 
     @classmethod
@@ -102,7 +102,7 @@ class TranslationFiles:
 
     @staticmethod
     def names_in(folder: Path) -> list[str]:
-        """The translations that a folder holds, the newest last."""
+        """The translations in a folder, the newest last."""
         found = (p for p in folder.iterdir() if p.name.endswith(MODEL_SUFFIX))
         return [p.name[: -len(MODEL_SUFFIX)] for p in sorted(found, key=lambda p: (p.stat().st_mtime_ns, p.name))]
 
@@ -110,14 +110,14 @@ class TranslationFiles:
         return dict(read_json(self.config, config_schema(), _AGAIN))
 
     def read_report(self, *keys: str) -> dict[str, Any]:
-        """With `keys` only those are checked, and may be missing: checking all of a large report is slow."""
+        """With `keys` only those are checked, and they may be missing: checking all of a large report is slow."""
         return dict(read_json(self.report, only(report_schema(), *keys) if keys else report_schema(), _AGAIN))
 
     def report_rows(self) -> Report:
         return read(Report, self.read_report())
 
     def report_parts(self, *keys: str) -> list[Any]:
-        """The rows under these keys of the report, of which only those are checked; None for those that it lacks."""
+        """The rows under these keys of the report, None for missing ones. Only those keys are checked."""
         return read_some(Report, self.read_report(*keys), keys)
 
     def manifest(self) -> Optional[CutParts]:
@@ -188,11 +188,11 @@ MODEL_KEY = "qdq_translator.set"
 DIGITS, SET_DIGITS = 16, 32
 _IN_MODEL = re.compile(re.escape(MODEL_KEY).encode() + rb"\x12.([0-9a-f]{%d})" % SET_DIGITS, re.DOTALL)
 _LOOK = 2**20
-"""Bytes at both ends of a model in which its metadata are looked for; other tools write them behind the graph."""
+"""Bytes at both ends of a model in which its metadata are looked for; other tools write them after the graph."""
 
 
 def digest(parts: Iterable[bytes], digits: int = DIGITS) -> str:
-    """Hex digits over byte strings whose borders count."""
+    """Hex digits of a digest of byte strings; their boundaries count."""
     framed = b"".join([piece for part in parts for piece in (len(part).to_bytes(8, "little"), part)])
     return hashlib.sha256(framed).hexdigest()[:digits]
 

@@ -41,7 +41,8 @@ def fp16_layers(nodes: Iterable[str]) -> dict[str, str]:
 
 
 FORBIDDEN = ",'*"
-"""',' splits the list, a quote throws or vanishes, '*' is a pattern; control characters break files and shells."""
+"""',' splits the list, a quote raises an error or disappears, '*' is a pattern; control characters break files and
+shells."""
 _BAD = re.compile("[" + re.escape(FORBIDDEN) + r"\x00-\x1f\x7f]")
 
 
@@ -76,7 +77,7 @@ def read_layers(items: Sequence[str]) -> list[str]:
 def kept_layers(items: Sequence[str], nodes: Iterable[str], gone: Mapping[str, Sequence[str]]) -> frozenset[str]:
     """The nodes that `items` name. nodes: all of the stripped model. gone: node of the user's model that a rewrite
     replaced, or that has another name (rule F6) -> the nodes that do its work. `*` and `?` in an item match any
-    characters, unless a node is called just so.
+    characters, unless a node has exactly that name.
 
     Raises UserError for an item that names nothing.
     """

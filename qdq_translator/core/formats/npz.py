@@ -16,11 +16,11 @@ import numpy as np
 from qdq_translator.core.disk import open_file, size_of
 
 _FREE = 2**28
-"""Bytes that any file may unpack to."""
+"""The number of bytes to which any file may unpack."""
 _PER_STORED_BYTE = 64
-"""And more for each of its own; deflate reaches 1032, which no data of use does."""
+"""Further bytes for each byte of the file; deflate reaches 1032, but not with useful data."""
 Header = Tuple[Tuple[int, ...], bool, np.dtype]
-"""Shape, whether the first axis varies fastest, type."""
+"""Shape, whether the first axis varies fastest, and type."""
 
 
 def read_npz(file: Union[Path, IO[bytes]]) -> dict[str, np.ndarray]:
@@ -63,7 +63,7 @@ def read_npy(path: Path) -> np.ndarray:
 
 
 def read_header(file: Any) -> Header:
-    """Read a .npy up to its values. Raises ValueError for another file type, Python objects and impossible sizes."""
+    """Reads a .npy up to its values. Raises ValueError for another file type, Python objects and impossible sizes."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, by_column, dtype = read(file)

@@ -24,13 +24,13 @@ def is_results(content: Any) -> bool:
 
 
 def read_inputs(path: Path) -> dict[str, np.ndarray]:
-    """Input -> every iteration's array, one behind the other along the first axis. Raises UserError."""
+    """Input -> every iteration's array, one after the other along the first axis. Raises UserError."""
     content = read_json(path, {"type": "array", "minItems": 1, "items": {"type": "object"}}, _HINT)
     return _stacked(content, path)
 
 
 def read_results(path: Path) -> dict[str, dict[str, np.ndarray]]:
-    """Runner -> output -> every iteration's array, one behind the other along the first axis. Raises UserError."""
+    """Runner -> output -> every iteration's array, one after the other along the first axis. Raises UserError."""
     content = read_json(path, {"type": "object"}, _HINT)
     try:
         return {
@@ -58,5 +58,5 @@ def _array(held: Any, name: str, path: Path) -> np.ndarray:
         inner = held.get("values", held)
         data = base64.b64decode(inner["array"], validate=True)
         return np.asarray(np.load(io.BytesIO(data), allow_pickle=False))
-    except Exception as error:  # NumPy raises what it likes
+    except Exception as error:  # NumPy raises various types
         raise UserError(f"{path}: '{name}' is not an array of Polygraphy's.", _HINT) from error

@@ -58,9 +58,9 @@ class LayerParts(WeightParts):
 
 
 class MacParts(Row):
-    """The same in MACs: of Conv, ConvTranspose, Gemm, MatMul, Einsum, LSTM, GRU and RNN, with batch 1 if the batch
-    is dynamic. total, int8, by_design, limit, avoidable: None if the MACs of one layer are unknown, which
-    `--shapes` fixes. unknown_layers: how many such layers there are."""
+    """The same in MACs: of Conv, ConvTranspose, Gemm, MatMul, Einsum, LSTM, GRU and RNN, with batch 1 if the batch is
+    dynamic. total, int8, by_design, limit, avoidable: None if the MACs of one layer are unknown, which `--shapes`
+    fixes. unknown_layers: the number of such layers."""
 
     total: Optional[int]
     int8: Optional[int]
@@ -82,8 +82,8 @@ class Coverage(Row):
 
 
 class Origin(Row):
-    """Origin of a scale. rule: that gave it. node: where it applied. source: the tensor whose scale it used. note:
-    remark of the rule.
+    """Origin of a scale. rule: the one that gave it. node: the one to which it applied. source: the tensor whose scale
+    it used. note: remark of the rule.
     """
 
     rule: str
@@ -164,7 +164,7 @@ class LayerPlan(Row):
 
     @property
     def avoidable(self) -> bool:
-        """Runs in higher precision and should not."""
+        """True if it runs in higher precision but should not."""
         return self.precision == FP16 and not self.by_design and not self.limited
 
     @property
@@ -174,19 +174,19 @@ class LayerPlan(Row):
 
     @property
     def runs(self) -> str:
-        """Device and precision in a word: 'dla-int8', 'gpu-fp16'; 'none' for what does not compute."""
+        """Device and precision as one word: 'dla-int8', 'gpu-fp16'; 'none' for a layer that computes nothing."""
         return self.device if NO_PRECISION in (self.device, self.precision) else f"{self.device}-{self.precision}"
 
 
 class RootCause(Row):
-    """One tensor without scale from which others would follow. tensor: the cause. users: its counterpart in the
-    given model: itself, except for tensors made by rewrites. producer, op: the node that makes it; '' and 'graph
-    input' for an input. sentence: the layers in FP16 because of it. why: the rule that would give the scale and why
-    it did not. cure: the suggested action. rule: that gives it with `options`, or ''. options: flags that give the
-    scale and all that follows; `--calibrate DATA` if only data can; empty if the tensor must be quantized. follows:
-    missing tensors that would follow from its scale. layers: avoidable layers that this scale alone brings to INT8.
-    shared: avoidable layers that need further causes too, or that also make a graph output without scale. macs: of
-    `layers`; None if unknown. milliseconds: estimated gain on the DLA, or None."""
+    """One tensor without scale from which others would follow. tensor: the cause. users: its counterpart in the given
+    model: itself, except for tensors made by rewrites. producer, op: the node that makes it; '' and 'graph input' for
+    an input. sentence: the layers in FP16 because of it. why: the rule that would give the scale and why it did not.
+    cure: the suggested action. rule: the one that gives it with `options`, or ''. options: flags that give the scale
+    and all that follows; `--calibrate DATA` if only data can; empty if the tensor must be quantized. follows: missing
+    tensors that would follow from its scale. layers: avoidable layers that this scale alone brings to INT8. shared:
+    avoidable layers that need further causes too, or that also make a graph output without scale. macs: of `layers`;
+    None if unknown. milliseconds: estimated gain on the DLA, or None."""
 
     tensor: str
     users: str = field(metadata={"key": "in_your_model", "later": True})
@@ -312,9 +312,9 @@ class Transitions(Row):
 
 
 class Dla(Row):
-    """Placement on a DLA: predicted from documented and inferred limits, not measured on a DLA. generation: 'orin'
-    or 'xavier'. subgraphs: predicted DLA subgraphs, one loadable each. max_loadables: that a core holds at once.
-    notes: sentences. layers: one for each row of the plan."""
+    """Placement on a DLA: predicted from documented and inferred limits, not measured on a DLA. generation: 'orin' or
+    'xavier'. subgraphs: predicted DLA subgraphs, one loadable each. max_loadables: the number that a core holds at
+    once. notes: sentences. layers: one for each row of the plan."""
 
     generation: str
     counts: Counts
@@ -331,11 +331,10 @@ class Cost(Row):
     shape is unknown or no figure is published. fp16_milliseconds: the same with all layers in FP16.
     between_milliseconds: transitions between DLA and GPU: 0.58 per further DLA region, half of that for GPU layers
     before the first or after the last region, and the GPU's convolutions and matrix products at 10e12 MACs per second,
-    within a factor of 1.7; includes its other layers. total_milliseconds: `milliseconds` and
-    `between_milliseconds`. extrapolated_milliseconds: the part of `milliseconds` of operators without published
-    times. what: description of the estimate. note: the power mode or clock, or why there is no figure.
-    unknown_layers: layers without an estimate. model: `name`, `source`, `clock_ghz` and the parameters; None
-    without a figure."""
+    within a factor of 1.7; includes its other layers. total_milliseconds: `milliseconds` and `between_milliseconds`.
+    extrapolated_milliseconds: the part of `milliseconds` for operators without published times. what: description of
+    the estimate. note: the power mode or clock, or why there is no figure. unknown_layers: layers without an estimate.
+    model: `name`, `source`, `clock_ghz` and the parameters; None without a figure."""
 
     milliseconds: Optional[float]
     fp16_milliseconds: Optional[float]
@@ -407,8 +406,8 @@ class SharedRange(Row):
 
 
 class TensorScale(Row):
-    """A tensor with a scale: inputs first, then node outputs. scale: quantization step. hex: as in the cache.
-    explicit: from a quantizer of the model. rule, node, source, note: as in `inputs[].origin`."""
+    """A tensor with a scale: inputs first, then node outputs. scale: quantization step. hex: as in the cache. explicit:
+    from a quantizer of the model. rule, node, source, note: as in `inputs[].origin`."""
 
     tensor: str
     scale: float
@@ -529,7 +528,7 @@ class OpsetChange(Row):
 
 
 class ExplicitLayers(Row):
-    """Counts of layers that compute in INT8, and that the plan had there; names of those that only the plan had."""
+    """Counts of layers that compute in INT8, and of those planned in INT8; names of those that were only planned."""
 
     int8: int
     planned_int8: int
@@ -573,7 +572,7 @@ class ExplicitReport(Row):
 
 
 class ExplicitTarget(Row):
-    """Of NAME_explicit_report.json: what a build of the network needs. parser_flags: for a DLA."""
+    """Data of NAME_explicit_report.json for building the network. parser_flags: for a DLA."""
 
     target: str
     platform: str
@@ -692,7 +691,7 @@ class ChangedOption(Row):
 
 
 class ChangedLayer(Row):
-    """a, b: where it runs and in which precision, in words; None if that side lacks it. reason: of B."""
+    """a, b: device and precision on each side, in words; None if that side lacks it. reason: of B."""
 
     name: str
     op: str
@@ -776,8 +775,8 @@ class Metric(Row):
 
 
 class Summary(Row):
-    """What `translate` prints at its end, and one row of `translate --json`. source: as named on the command line.
-    preset: the flags that a preset stands for. failed: missed thresholds, '' for none. not_cut: why there are no parts.
+    """The last output of `translate`, and one row of `translate --json`. source: as named on the command line. preset:
+    the flags that a preset sets. failed: missed thresholds, '' for none. not_cut: why there are no parts.
     """
 
     source: str

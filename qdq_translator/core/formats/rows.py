@@ -59,7 +59,7 @@ class Row:
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON has it: rows as objects, tuples as lists."""
+    """The value as JSON: rows become objects, tuples lists."""
     if isinstance(value, _SCALARS):
         return value
     if isinstance(value, (list, tuple)):
@@ -78,7 +78,7 @@ def plain(value: Any) -> Any:
 
 
 def _rounded(item: Any, about: Mapping[str, Any]) -> Any:
-    """A value as its field's metadata want it: null for what is not finite, so many digits."""
+    """A value as the metadata of its field specify: null if it is not finite, rounded to the given digits."""
     if "finite" in about and not math.isfinite(item):
         return None
     return round(item, about["digits"]) if "digits" in about and item else item
@@ -92,7 +92,7 @@ def _fields(row: Any) -> list[tuple[dataclasses.Field[Any], str, Any]]:
 
 
 def read(row: Type[T], content: Mapping[str, Any]) -> T:
-    """The row that `plain` wrote. Unknown keys are ignored; fields that are missing have their defaults.
+    """The row that `plain` wrote. Unknown keys are ignored; missing fields have their defaults.
 
     Raises TypeError for a missing field without a default: check the content against `schema_of(row)` first."""
     given = _fields(row)  # type: ignore
@@ -119,7 +119,7 @@ def read_some(row: Type[Any], content: Mapping[str, Any], keys: Sequence[str]) -
 
 
 def made_of(row: Type[T], thing: Any) -> T:
-    """The row whose fields have the values of the thing's attributes of the same name."""
+    """The row whose fields have the values of the equally named attributes of an object."""
     return row(**{field.name: getattr(thing, field.name) for field in dataclasses.fields(row)})  # type: ignore
 
 

@@ -54,7 +54,7 @@ def split_schema() -> Schema:
 
 @functools.lru_cache(maxsize=None)
 def report_schema() -> Schema:
-    """NAME_report.json; what has verdicts for a DLA has an estimated time."""
+    """NAME_report.json; a report with verdicts for a DLA must have an estimated time."""
     timed = {"if": {"properties": {"dla": _OBJECT}}, "then": {"properties": {"cost": _OBJECT}}}
     return {**schema_of(Report), **timed}
 
@@ -91,7 +91,7 @@ def tuning_schema() -> Schema:
 
 @functools.lru_cache(maxsize=None)
 def board_schema() -> Schema:
-    """NAME_board.json, that `ingest` writes."""
+    """NAME_board.json, written by `ingest`."""
     from qdq_translator.core.formats.engine_rows import Engine
 
     return _record({"kind": _one_of("qdq-translator board")}, {"engine": schema_of(Engine)})
@@ -99,7 +99,7 @@ def board_schema() -> Schema:
 
 @functools.lru_cache(maxsize=None)
 def results_schema() -> Schema:
-    """What `verify --save` writes."""
+    """The output of `verify --save`."""
     from qdq_translator.core.formats.verify_rows import Verification
 
     results = schema_of(Verification)
@@ -122,7 +122,7 @@ DEVICE_RESULTS = _record(
         ),
     }
 )
-"""What `e2e_workflow/on_device/run_on_device.py` writes; only what we rely on."""
+"""The output of `e2e_workflow/on_device/run_on_device.py`; only the keys that are used here."""
 
 _ENDS = {"type": ["array", "null"], "items": {"type": ["object", "string"]}}
 LAYER_INFO: Schema = {
@@ -131,7 +131,7 @@ LAYER_INFO: Schema = {
         "Layers": _list({"type": ["object", "string"], "properties": {"Inputs": _ENDS, "Outputs": _ENDS}}),
     },
 }
-"""TensorRT's own; only what we rely on."""
+"""TensorRT's own file; only the keys that are used here."""
 
 _WORDS = {
     "array": "a list",
@@ -153,11 +153,11 @@ EXPLICIT_REPORT = _record(
         "stays_float": _list(_OBJECT),
     }
 )
-"""NAME_explicit_report.json: what other commands read of it."""
+"""NAME_explicit_report.json: the keys that other commands read."""
 
 
 def only(schema: Schema, *keys: str) -> Schema:
-    """Some keys of an object, which may be missing; the rest is not looked at."""
+    """Some keys of an object, which may be missing; the others are not checked."""
     return {"type": "object", "properties": {key: schema["properties"][key] for key in keys}}
 
 

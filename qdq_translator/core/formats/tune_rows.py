@@ -32,8 +32,8 @@ class Cost(Row):
 
 
 class Measured(Row):
-    """score: on `samples` samples, in the metric's own unit. complete: those are all. drop: from the reference on the
-    same samples; interval: of the drop, 99%, None if the metric is not a mean over samples."""
+    """score: on `samples` samples, in the metric's own unit. complete: these are all samples. drop: from the reference
+    on the same samples; interval: of the drop, 99%, None if the metric is not a mean over samples."""
 
     score: float
     samples: int
@@ -57,7 +57,7 @@ class Goal(Row):
 
     @property
     def most(self) -> float:
-        """Largest drop that is allowed."""
+        """The largest allowed drop."""
         return math.inf if self.max_drop is None else self.max_drop + 1e-9
 
     def affords(self, cost: Cost) -> bool:
@@ -65,7 +65,7 @@ class Goal(Row):
         return self.budget_ms is None or (cost.milliseconds is not None and cost.milliseconds <= self.budget_ms)
 
     def allows(self, point: Any) -> bool:
-        """Within both. A point that was not measured on all samples never is."""
+        """Within both; never for a point that was not measured on all samples."""
         return bool(point.measured.complete and self.affords(point.cost) and point.measured.drop <= self.most)
 
     def rank(self, point: Any) -> Tuple[Any, ...]:
@@ -76,8 +76,8 @@ class Goal(Row):
 
 
 class Tuned(Row):
-    """A point. why: search step that found it. changes: option -> value, other than given. kept_fp16: layers, besides
-    those of the options. held_out: measured on the samples of --held_out."""
+    """A point. why: search step that found it. changes: option -> value, if it differs from the given one. kept_fp16:
+    layers, in addition to those of the options. held_out: measured on the samples of --held_out."""
 
     why: str
     changes: Dict[str, Any]
@@ -88,7 +88,7 @@ class Tuned(Row):
 
 
 class Data(Row):
-    """digest: of what was read. notes: sentences on samples that were left out."""
+    """digest: of the data read. notes: sentences on samples that were left out."""
 
     source: str
     samples: int

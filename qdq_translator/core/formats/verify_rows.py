@@ -16,9 +16,10 @@ from qdq_translator.core.hypotheses import Hypothesis
 from qdq_translator.core.words import counted
 
 CLIPPED, UNUSED_BITS = 0.01, 1.5
-"""A tensor of which more is clipped, or more bits are unused, does not fit its scale; most tensors so: unlike data."""
+"""A tensor with a larger clipped share, or more unused bits, does not fit its scale; if most tensors do not, the data
+differ."""
 SHOWN_REMAINDER = 0.1
-"""Share of the noise at the outputs that the sum of an account may miss without a word."""
+"""The share of the noise at the outputs that the sum of an account may miss without a message."""
 FITS = "fits"
 """The cause if nothing is wrong."""
 _LATER: Final = {"later": True}
@@ -89,7 +90,7 @@ class Outputs(Row):
 
 class Verdict(Row):
     """Verdict on one output. expected_db: SQNR of rounding alone. least_db: below it, it is suspicious. where: the
-    slice that decided, '' for the whole."""
+    deciding slice, '' for the whole."""
 
     verdict: str
     sqnr_db: float = field(metadata=_FINITE)
@@ -184,12 +185,12 @@ class AuditedScale(Row):
 
     @property
     def fits(self) -> bool:
-        """Neither much is clipped nor many bits are unused."""
+        """True if neither much is clipped nor many bits are unused."""
         return self.clipped <= CLIPPED and self.unused_bits <= UNUSED_BITS
 
     @property
     def excess(self) -> float:
-        """Share of the noise that a better range would take away."""
+        """Share of the noise that a better range would remove."""
         return float(1 - 10 ** (-self.gain_db / 10))
 
     @property
@@ -199,9 +200,9 @@ class AuditedScale(Row):
 
 
 class AuditedWeight(Row):
-    """weight: the initializer; node: the layer that uses it. one_scale: TensorRT has one scale for the whole weight.
-    Of each output channel: amax, codes (amax in steps) and sqnr_db (None for all zeros). histogram: magnitudes relative
-    to their channel's largest."""
+    """weight: the initializer; node: the layer that uses it. one_scale: TensorRT has one scale for the whole weight. Of
+    each output channel: amax, codes (amax in quantization steps) and sqnr_db (None for all zeros). histogram:
+    magnitudes relative to their channel's largest."""
 
     weight: str
     node: str

@@ -19,12 +19,12 @@ from qdq_translator.core.errors import UserError, needed
 from qdq_translator.core.workers.work import Engine, Packed, Work, pack, shard_of, unpack
 
 PATIENCE = 4.0
-"""Seconds: for the scheduler, and again for a first worker."""
+"""Seconds to wait for the scheduler, and again for a first worker."""
 KEPT_PARTS = 2
-"""Pieces of work whose parts stay with the workers."""
+"""The number of pieces of work whose parts stay with the workers."""
 MOST_LOSSES = 3
 PAUSE = 1.0
-"""Seconds in which the scheduler finds out which workers are left."""
+"""Seconds that the scheduler has to find out which workers are left."""
 
 
 class Cluster(Engine):
@@ -42,7 +42,7 @@ class Cluster(Engine):
         try:
             client: Any = distributed.Client
             self._client = client(address, timeout=PATIENCE, set_as_default=False)
-        except Exception as error:  # OSError, TimeoutError, ValueError for what is no address
+        except Exception as error:  # OSError, TimeoutError, ValueError for an invalid address
             raise UserError(
                 f"The scheduler at {address} cannot be reached: {error}.".replace("..", "."),
                 "Start it with 'dask scheduler', or name another with --scheduler.",
@@ -88,13 +88,13 @@ class Cluster(Engine):
                 ]
                 for index, future in enumerate(futures):
                     part = future.result()
-                    futures[index] = None  # what is merged is not kept on a worker
+                    futures[index] = None  # a merged part is not kept on a worker
                     yield part
                     done, losses = done + 1, 0
             except UserError:
                 raise
             except Exception as error:
-                # the work went with the last worker that had it or on its way to one, or a shard has ended several
+                # the work was lost with the last worker that had it or on its way to one, or a shard has ended several
                 # workers
                 lost = isinstance(error, (CancelledError, OSError)) or type(error).__name__ in _LOST
                 losses += 1
@@ -117,8 +117,8 @@ class Cluster(Engine):
         for sent in self._sent:
             held.update(sent)
         new = [name for name in packed.parts if name not in held]
-        # hash=False: a key made from the content may still be on its way out where the same content is sent again; no
-        # broadcast, which waits without end for a worker that has just died: the others fetch what they need from the
+        # hash=False: a key made from the content may not be released yet when the same content is sent again; no
+        # broadcast, which waits without end for a worker that has just died: the others fetch their data from the
         # one that got it
         data = [packed.body, *(bytes(packed.parts[name]) for name in new)]
         body, *futures = self._client.scatter(data, hash=False)
@@ -139,7 +139,7 @@ def version() -> tuple[str, ...]:
 
 
 def _runtime() -> str:
-    """ONNX Runtime's version, whichever of its packages is installed."""
+    """ONNX Runtime's version, independent of which of its packages is installed."""
     for name in ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             return metadata.version(name)

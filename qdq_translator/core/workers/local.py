@@ -18,13 +18,13 @@ from qdq_translator.core.workers.work import Engine, Packed, Work, pack, process
 
 
 def in_processes(workers: int, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
-    """The results of the tasks, in their order, each as soon as it and those before it are there."""
+    """The results of the tasks, in their order, each as soon as it and those before it are available."""
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(function, tasks)
 
 
 MOST_DEATHS = 3
-"""In a row, without one shard done in between."""
+"""Consecutive deaths, without a completed shard between them."""
 
 
 class Processes(Engine):
@@ -66,7 +66,7 @@ class Processes(Engine):
                     future.cancel()
 
     def _give(self, packed: Packed) -> None:
-        """As files, of which those that the work before had are there already; others of it go."""
+        """Written as files. Those of the previous work are reused if they are needed, and deleted otherwise."""
         wanted: dict[str, Any] = {packed.digest: packed.body, **packed.parts}
         there = set(os.listdir(self._folder))
         for name in there - wanted.keys():
@@ -87,7 +87,7 @@ class Processes(Engine):
 
 
 def _watch(folder: str) -> None:
-    """Ends a worker when its parent has ended, and removes its files. Ctrl-C is the parent's."""
+    """Ends a worker when its parent has ended, and removes its files. Ctrl-C is left to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None

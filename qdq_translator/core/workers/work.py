@@ -19,7 +19,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 import onnx
 
 LARGEST_SHARD = 32
-"""Runs: what a worker that dies loses, and what is read twice to see whether data have changed."""
+"""The number of runs that are lost with a worker that dies, and that are read twice to detect changed data."""
 FEWEST_SHARDS = 16
 
 
@@ -31,7 +31,7 @@ class Work(ABC):
         """The function that computes the part of one run; several threads call it. Raises UserError."""
 
     def merge(self, total: Any, part: Any) -> Any:
-        """Both together; `part` comes behind `total`, and both are used up."""
+        """Merges both; `part` comes after `total`, and neither may be used afterwards."""
         return merged(total, part)
 
 
@@ -76,7 +76,7 @@ def in_order(function: Callable[[int], Any], runs: Sequence[int], threads: int) 
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
-        finally:  # nobody goes on computing behind an error or Ctrl-C
+        finally:  # no thread continues after an error or Ctrl-C
             for future in waiting:
                 future.cancel()
 
@@ -89,14 +89,16 @@ def processors() -> int:
 
 
 class Engine(ABC):
-    """Who computes. `close` when done with it, or use `contextlib.closing`."""
+    """Performs the computation. `close` when done with it, or use `contextlib.closing`."""
 
     @abstractmethod
     def parts(self, work: Work, ranges: Sequence[range]) -> Iterator[Any]:
         """The folded part of each shard, in order. Raises UserError, the first in the order of the shards."""
 
     def remembered(self, key: Any, compute: Callable[[], Any]) -> Any:
-        """The result of `compute`, possibly from a cache. key: all that the result depends on; `pack` knows it."""
+        """The result of `compute`, possibly from a cache. key: everything that the result depends on; `pack` knows its
+        types.
+        """
         return compute()
 
     def run(
@@ -122,7 +124,7 @@ class Engine(ABC):
         return fold(work, counted())
 
     def close(self) -> None:  # noqa: B027 (an engine may have nothing to end)
-        """Nothing is left running."""
+        """Ends all that still runs."""
 
 
 class InProcess(Engine):
@@ -168,7 +170,7 @@ def shard_of(digest: str, read: Callable[[], Work], runs: range, threads: int) -
 
 
 LEAST_PART = 16 * 1024
-"""Bytes that travel by themselves."""
+"""Bytes that are sent separately."""
 
 
 @dataclass(frozen=True)
