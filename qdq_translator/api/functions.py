@@ -1,4 +1,4 @@
-"""The functions of the Python API. Options that a function does not name are keyword arguments with the names of the
+"""The functions of the Python API. Options without a parameter of their own are keyword arguments with the names of the
 flags.
 """
 
@@ -58,7 +58,7 @@ _LOG.addHandler(logging.NullHandler())
 _FIELDS = [field.name for field in dataclasses.fields(TranslateOptions)]
 _WORK = ["workers", "scheduler", "provider"]
 _TERMINAL = "json verbose all example html save fit save_layers fail_over_ms "
-"""Options that are about what a command prints and writes."""
+"""Options for the output of a command on the terminal and in files."""
 
 
 def _names(kind: Type[Any], without: str) -> list[str]:
@@ -78,7 +78,8 @@ OPTIONS: Mapping[str, tuple[Type[Any], list[str]]] = {
 
 
 def plan(model: Model, **options: Unpack[keywords.Plan]) -> Translation:
-    """Plan where each layer of a float or Q/DQ model would run on a DLA if every tensor had a scale. Writes nothing.
+    """Plan the device of each layer of a float or Q/DQ model on a DLA platform, as if every tensor had a scale. Writes
+    nothing.
 
     Raises UserError for an unreadable model, UsageError (a ValueError) for an invalid option.
     """
@@ -97,7 +98,7 @@ def translate(
     """Remove Q/DQ from `model` and collect one scale per tensor. Writes nothing before `save`.
 
     options: changed by the keyword arguments. name: of the files (default: the file's stem, else the graph's name).
-    progress: called with (what, done, total). assume_scales: deprecated, see `plan`. Raises UserError with a remedy;
+    progress: called with (step, done, total). assume_scales: deprecated, see `plan`. Raises UserError with a remedy;
     UsageError (a ValueError) for a wrong option.
     """
     if assume_scales:
@@ -159,9 +160,9 @@ def verify(
 ) -> Verification:
     """Runs `model` and the simulated engine of `translation` side by side in ONNX Runtime.
 
-    translation: a `Translation`, or the folder of one. data: samples (default: random ones). labels: one row a sample,
-    or a path. metric: see `Metric`. A missed threshold is no exception: see `Verification.ok`. Raises UserError and
-    UsageError.
+    translation: a `Translation`, or the folder of one. data: samples (default: random ones). labels: one row per
+    sample, or a path. metric: see `Metric`. A missed threshold raises no exception: see `Verification.ok`. Raises
+    UserError and UsageError.
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -187,9 +188,9 @@ def tune(
 ) -> Tuning:
     """The translation of least estimated time whose metric falls by at most `max_drop`, or the best within `budget_ms`.
 
-    labels: one row a sample, or a path. metric: see `Metric` (default: top1). calibrate: see `Data`. Writes the
-    translation, a journal and the results to `output_dir`; a search that was ended continues from there. Raises
-    UserError and UsageError.
+    labels: one row per sample, or a path. metric: see `Metric` (default: top1). calibrate: see `Data`. Writes the
+    translation, a journal and the results to `output_dir`; an interrupted search continues from there. Raises UserError
+    and UsageError.
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -210,8 +211,8 @@ def deploy(
 ) -> Bundle:
     """One folder with everything that `board` needs to run `model`: translation, scripts, configurations, a page.
 
-    data: to calibrate and to verify on. progress: called with (step, 0, 0). Done again, only changed steps run, if
-    model and data are paths. Raises UserError and UsageError.
+    data: to calibrate and to verify on. progress: called with (step, 0, 0). When called again, only changed steps run,
+    if model and data are paths. Raises UserError and UsageError.
     """
     told = progress or silent
     with tempfile.TemporaryDirectory() as scratch:
@@ -254,10 +255,10 @@ def explain(name: Place) -> Explanation:
 def _asked(
     function: str, given: Mapping[str, Any], own: Mapping[str, Any], base: Optional[TranslateOptions] = None
 ) -> Any:
-    """The options of the command of `function`, over those of `base`. own: those that are parameters with names of
-    their own.
+    """The options of the command of `function`, over those of `base`. own: the options that are parameters with names
+    of their own.
 
-    Raises UsageError for a name that is no option, and for a value that an option cannot have.
+    Raises UsageError for an unknown option, and for a value that an option cannot have.
     """
     kind, known = OPTIONS[function]
     values = {**given, **own}
@@ -320,10 +321,9 @@ def model_path(model: Model, folder: Path) -> str:
 
 
 def data_path(data: Data, model: Model, folder: Path, labels: Any = None) -> str:
-    """Path of the samples; values are written below `folder` as one .npz. Raises UserError if nothing can be made of
-    them.
+    """Path of the samples; values are written below `folder` as one .npz. Raises UserError if they cannot be converted.
 
-    labels: one row a sample, stored as the array `labels`.
+    labels: one row per sample, stored as the array `labels`.
     """
     if isinstance(data, (str, os.PathLike)):
         if labels is not None:

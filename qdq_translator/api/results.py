@@ -36,7 +36,7 @@ class Report(Result):
 
     @property
     def layers(self) -> list[dict[str, Any]]:
-        """One row a layer of the plan; `pandas.DataFrame(report.layers)` makes a table of them."""
+        """One row per layer of the plan; `pandas.DataFrame(report.layers)` makes a table of them."""
         return list(self.to_dict()["plan"])
 
     @property
@@ -62,7 +62,7 @@ class Verification(Result):
 
     @property
     def ok(self) -> bool:
-        """No threshold is missed and no output is broken."""
+        """True if no threshold is missed and no output is broken."""
         return not self._results["failed"]
 
     @property
@@ -87,7 +87,7 @@ class Tuning(Result):
 
     translation: Translation
     holds: bool
-    """Whether the best point keeps the accuracy or the time that was asked for."""
+    """Whether the best point meets the requested accuracy or time."""
 
     def _shown_report(self) -> rows.Report:
         """Of the best point."""

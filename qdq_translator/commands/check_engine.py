@@ -38,7 +38,7 @@ def run(options: Options) -> int:
 
 
 def _explicit(options: Options) -> int:
-    """The same for a network with Q/DQ, with the Q/DQ that were not fused."""
+    """The same for a network with Q/DQ, including the Q/DQ pairs that were not fused."""
     network = read_explicit(Path(options.translation))
     check = inspect_explicit(network, options.layer_info, options.log)
     rows = explain_unfused(network.graph, check)
@@ -60,7 +60,7 @@ def _print_next(options: Options) -> None:
 
 def inspect_explicit(network: Explicit, layer_info: str, log_file: Optional[str]) -> EngineCheck:
     """The engine of `layer_info` against the plan of an explicit network. Raises UserError for an engine of another
-    one.
+    network.
     """
     return _compared(layer_info, log_file, network.report.source.file, network.plan, {})
 
@@ -119,7 +119,7 @@ def draw(check: EngineCheck, everything: bool, lines: int) -> None:
 
 
 def sections(check: EngineCheck, everything: bool) -> Sections:
-    """The same in parts. Without `everything`, what has one cause is one line with a count and an example."""
+    """The same in parts. Without `everything`, items with one cause share a line with a count and an example."""
     parts = (_print_summary, _print_layers, _print_lists, _print_verdict)
     return [partial(part, check=check, everything=everything) for part in parts]
 
@@ -164,7 +164,7 @@ def _print_layers(console: Console, check: EngineCheck, everything: bool) -> Non
 
 
 def _print_lists(console: Console, check: EngineCheck, everything: bool) -> None:
-    """Each item with what it has in common with others."""
+    """Prints each item with its cause; without `everything` one per cause."""
     lists: Tuple[Tuple[str, Sequence[Tuple[str, str]]], ...] = (
         ("Q/DQ left unfused", [(e.name, e.change) for e in check.unfused_qdq]),
         ("Conversions to or from INT8", [(e.name, e.change) for e in check.quantizers]),
@@ -189,7 +189,7 @@ def _one_each(items: Sequence[Tuple[str, str]]) -> Iterator[Tuple[str, str]]:
 
 
 def lines_of(items: Sequence[Tuple[str, str]], everything: bool) -> Section:
-    """Names, each with its cause; without `everything` one a cause."""
+    """Names, each with its cause; without `everything` one per cause."""
 
     def section(console: Console) -> None:
         for name, cause in items if everything else _one_each(items):

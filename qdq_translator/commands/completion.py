@@ -31,7 +31,7 @@ def complete(line: str) -> None:
         skip = 2
     if len(words) > 1 and words[1] in COMMANDS and (len(words) > 2 or line.endswith(" ") or skip == 1):
         os.environ["_ARGCOMPLETE"] = str(skip)
-        # a plain parser with the same options: argcomplete needs a namespace of what was parsed, not a dataclass
+        # a plain parser with the same options: argcomplete needs a namespace as the result, not a dataclass
         parser = argparse.ArgumentParser(
             parents=[make_parser(options_of_command(COMMANDS[words[1]][0]), words[1])], add_help=False
         )

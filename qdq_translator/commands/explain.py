@@ -25,7 +25,7 @@ Plan = Dict[str, LayerPlan]
 """Layer, or tensor that it writes -> row of the report's plan."""
 _SHOWN = 6
 _REWRITE = "rewrite for the DLA"
-"""Title of many rules."""
+"""The title shared by many rules."""
 
 
 def run(options: Options) -> int:
@@ -53,7 +53,7 @@ def run(options: Options) -> int:
 
 
 def _print_names(everything: bool) -> None:
-    """The names by kind, or a line for each."""
+    """The names by kind, or one line for each."""
     texts = explained()
     if everything:
         for key, (title, paragraphs) in texts.items():
@@ -200,7 +200,7 @@ def _plan(options: Options) -> Plan:
 
 
 def occurrences(log: BuildLog) -> Tuple[LogMessage, ...]:
-    """Known messages of a log."""
+    """The known messages of a log."""
     keys = ("id", "kind", "happened", "cause", "remedy", "source", "status")
     return tuple(
         LogMessage(**{key: getattr(entry.message, key) for key in keys}, count=entry.count, names=tuple(entry.names))

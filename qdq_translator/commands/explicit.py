@@ -1,4 +1,5 @@
-"""`qdq-translator explicit`: a strongly typed Q/DQ network, with pairs where implicit quantization would fuse."""
+"""`qdq-translator explicit`: a strongly typed Q/DQ network, with pairs at the places where implicit quantization
+would fuse."""
 
 import dataclasses
 import re
@@ -53,7 +54,7 @@ def made(options: Options, progress: Progress = silent, model: Optional[Any] = N
 
 
 def _print(path: Path, report: ExplicitReport, verbose: bool) -> None:
-    """Print the output, then float layers and reasons."""
+    """Prints the output, then the float layers and the reasons."""
     floats = report.stays_float
     console = Console(highlight=False)
     console.print(
@@ -69,7 +70,7 @@ def _print(path: Path, report: ExplicitReport, verbose: bool) -> None:
         print(f"{counted(len(floats), 'layer')} above INT8:")
     alike: Dict[Any, List[Any]] = {}
     for index, row in enumerate(floats):
-        # one cause: the same sentence, whatever tensors it names
+        # one cause: the same sentence, whichever tensors it names
         alike.setdefault(index if verbose else re.sub(r"'[^']*'", "", row.why), []).append(row)
     shown = list(alike.values())[:most]
     for rows in shown:

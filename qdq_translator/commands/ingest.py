@@ -73,7 +73,8 @@ def _timed(row: BuiltLayer) -> str:
 
 
 def _with_times(found: Board, files: TranslationFiles, results: BoardResults) -> Board:
-    """Of the engine's layers, reformats among them; for a DLA the fitted cost model, written beside the translation."""
+    """Adds the times of the engine's layers, including reformats; for a DLA also writes the fitted cost model next to
+    the translation."""
     if results.profile is None:
         return found
     times = read_profile(str(results.profile))
@@ -94,7 +95,7 @@ def _with_times(found: Board, files: TranslationFiles, results: BoardResults) ->
 
 
 def _with_answers(found: Board, files: TranslationFiles, results: BoardResults) -> Board:
-    """Hypotheses that the outputs decide, and questions that the devices of the layers answer."""
+    """The hypotheses that the outputs decide, and the questions that the devices of the layers answer."""
     inputs = stored_feed(files)
     outputs = settle(files, inputs, results.outputs) if results.outputs is not None and inputs is not None else []
     model, _ = load_model(files.model, weights=False)

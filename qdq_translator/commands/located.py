@@ -1,4 +1,4 @@
-"""What commands share: which translation they read, the next command, and results as JSON."""
+"""Shared by commands: finding the translation that they read, the next command, and results as JSON."""
 
 import itertools
 import json
@@ -15,7 +15,7 @@ from qdq_translator.core.formats.rows import plain
 
 EXAMPLE_MODEL = Path(__file__).resolve().parents[1] / "models" / "digits_resnet_qat.onnx"
 EXAMPLE_SAMPLES = EXAMPLE_MODEL.parent / "digits_samples.npz"
-"""Real inputs of the model that ships, with labels."""
+"""Real inputs of the included model, with labels."""
 
 
 def locate(path: str, model: str) -> TranslationFiles:
@@ -47,7 +47,8 @@ def print_next(
 
     model: the explicit model, '' if only its name is known (without the model, verify is not mentioned). info: the
     layer information that the command writes, after trtexec. parts: the manifest, if a tail was cut off. static: all
-    inputs have known sizes, and falls_back says whether layers of a DLA's network run on the GPU; else both are read.
+    inputs have known sizes, and falls_back is true if layers of a DLA's network run on the GPU; without static both are
+    read from the report.
     """
     stream = sys.stderr if after == "trtexec" else sys.stdout
     folder = str(files.folder) if TranslationFiles.names_in(files.folder) == [files.name] else str(files.model)
@@ -72,7 +73,7 @@ def print_next(
 
 
 def _flags_to_build(files: TranslationFiles) -> List[str]:
-    """Of trtexec, by the report: GPU fallback, and static sizes."""
+    """Properties for trtexec, from the report: GPU fallback, and static sizes."""
     if not files.report.exists():
         return []
     inputs, dla = files.report_parts("inputs", "dla")
@@ -87,8 +88,8 @@ def _word(path: Union[str, Path]) -> str:
 
 
 def _loadable(parts: CutParts, whole: str) -> Dict[str, str]:
-    """The command that builds the DLA's part: a loadable, or with layers for the GPU in it an engine. It takes the
-    place of `trtexec` if that part is `whole` itself. {} for parts that were not planned for a DLA."""
+    """The command that builds the DLA's part: a loadable, or an engine if it contains layers for the GPU. It replaces
+    `trtexec` if that part is `whole` itself. {} for parts that were not planned for a DLA."""
     part = next(row for row in parts.parts if row.role == "dla")
     if all(row.gpu_layers is None for row in parts.parts):
         return {}
@@ -107,8 +108,8 @@ def is_explicit(path: str) -> bool:
 
 
 def find_explicit(files: TranslationFiles, model: str) -> str:
-    """The file of the explicit model: `model` where that is one, else where it is likely to lie (here, or in or beside
-    the translation's folder), '' for none."""
+    """The file of the explicit model: `model` if it exists, else its likely place (here, or in or next to the
+    translation's folder), '' for none."""
     if Path(model).is_file():
         return model
     source = files.report_parts("source")[0] if files.report.exists() else None
@@ -136,12 +137,12 @@ def _static_shapes(inputs: Sequence[End]) -> List[str]:
 
 
 def print_commands(*lines: str, stream: Optional[TextIO] = None) -> None:
-    """The last lines of a command: what may follow it, ready to paste."""
+    """The last lines of a command: the possible next commands, ready to paste."""
     print("\n".join(["next:", *(f"  {line}" for line in lines)]), file=stream)
 
 
 def print_notes(notes: Iterable[str]) -> None:
-    """On stderr."""
+    """Prints to stderr."""
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""`qdq-translator plan`: where any ONNX model would run on a DLA, before it is quantized."""
+"""`qdq-translator plan`: the layers of any ONNX model that would run on a DLA, before it is quantized."""
 
 import shlex
 import sys

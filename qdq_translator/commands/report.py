@@ -1,4 +1,4 @@
-"""`qdq-translator report`: a translation's contents, and why."""
+"""`qdq-translator report`: a translation's contents, and the reasons for them."""
 
 import json
 from dataclasses import replace
@@ -29,8 +29,8 @@ from qdq_translator.output.report.terminal import print_comparison, print_engine
 
 
 def run(options: Options) -> int:
-    """Draws from NAME_report.json, or from an explicit network. Exit status 0; with --against 1 where less runs in INT8
-    than there, or longer.
+    """Shows NAME_report.json, or an explicit network. Exit status 0; with --against 1 if less runs in INT8 than there,
+    or it needs more time.
     """
     _check(options)
     above: Sections = []
@@ -73,7 +73,7 @@ def _draw(
     above: Sections,
     files: Optional[TranslationFiles],
 ) -> None:
-    """On the terminal: the comparison or the report, and the next commands. files: None for an explicit network."""
+    """Prints the comparison or the report, and the next commands. files: None for an explicit network."""
     if comparison:
         print_comparison(comparison, options.all, above)
     else:
@@ -102,7 +102,7 @@ def _check(options: Options) -> None:
 def _write_files(
     options: Options, kept: Sequence[Path], report: Report, other: Optional[Report], engines: List[Engine]
 ) -> List[str]:
-    """The page and the overlays that are asked for; their names."""
+    """Writes the requested page and overlays, and returns their names."""
     if options.html:
         _write_page(options, options.html, kept, report, other, engines)
     if options.overlay:
@@ -135,7 +135,7 @@ def _write_overlays(path: Path, report: Report, engines: List[Engine], kept: Seq
 
 
 def _explicit(options: Options, above: Sections) -> Tuple[Report, List[Engine]]:
-    """A network with Q/DQ as it is, and its engines; above: gets what the terminal shows of them."""
+    """A network with Q/DQ as it is, and its engines. above: receives the sections about them for the terminal."""
     network, engines = read_explicit(Path(options.translation)), []
     for layer_info, times, log in _engine_files(options):
         check = inspect_explicit(network, layer_info, log)
@@ -154,7 +154,7 @@ def _engine_files(options: Options) -> Iterator[Tuple[str, Dict[str, float], Opt
 
 
 def _engines(files: TranslationFiles, options: Options, above: Sections) -> List[Engine]:
-    """The engines beside the plan; above: gets their disagreements, for the terminal."""
+    """The engines compared with the plan. above: receives their disagreements, for the terminal."""
     engines: List[Engine] = []
     for path, times, log in _engine_files(options):
         first = options.against and len(options.layer_info) == 2 and not engines

@@ -70,7 +70,7 @@ _NOTES = {
     "layers": "layers of the layer argument are not in the model",
     "shared": "grouped ConvTranspose weights share scales between their groups",
 }
-"""What is left out -> the note about it."""
+"""Kind of omitted entry -> the note about it."""
 
 
 def _print_notes(found: Mapping[str, Sequence[str]], verbose: bool) -> None:
@@ -81,7 +81,7 @@ def _print_notes(found: Mapping[str, Sequence[str]], verbose: bool) -> None:
 
 
 def _complete(options: Options, kept: List[str]) -> int:
-    """All scale rules that need no data, and pairs where implicit quantization would fuse, in float32."""
+    """All scale rules that need no data, and pairs at the places where implicit quantization fuses, in float32."""
     print(
         "note: --complete is 'qdq-translator explicit -c' now, which also has --target orin-dla and --float_type; "
         "this is its float32 form for a GPU.",

@@ -22,7 +22,7 @@ from qdq_translator.workflows.translator import translate
 
 
 def run(options: Options) -> int:
-    """Translates every model; one that fails does not keep the others from being translated."""
+    """Translates every model; a failure of one does not stop the others."""
     if options.dla_rewrites == "list":
         from qdq_translator.passes.dla import rules_text
 
@@ -54,7 +54,7 @@ def run(options: Options) -> int:
 
 
 def _check(options: Options) -> None:
-    """Reject options that are invalid for any model, before the first."""
+    """Rejects options that are invalid for any model, before the first one."""
     if options.jobs != "auto" and (not options.jobs.isdigit() or int(options.jobs) < 1):
         raise UsageError(f"--jobs {options.jobs} is not a number of models.", "Give 1 or more, or auto.")
     if options.metric and not options.calibrate:
@@ -71,7 +71,7 @@ def _check(options: Options) -> None:
 
 
 def _models(options: Options) -> List[str]:
-    """Every model that was named, folders as the ONNX files in them; raises UsageError for none or equal names."""
+    """Every named model, with folders replaced by the ONNX files in them; raises UsageError for none or equal names."""
     models = [str(EXAMPLE_MODEL)] if options.example else []
     for name in [*options.models, *options.input_onnx_models]:
         if not Path(name).is_dir():
@@ -99,7 +99,7 @@ _Result = Tuple[Optional[Summary], str]
 
 
 def _results(models: List[str], options: Options) -> Iterator[_Result]:
-    """One result a model, in the order of `models`, each as soon as it and those before it are there."""
+    """One result per model, in the order of `models`, each as soon as it and those before it are available."""
     workers = min(os.cpu_count() or 1 if options.jobs == "auto" else int(options.jobs), len(models))
     if workers == 1:
         yield from (_translate_one((model, options, True)) for model in models)
@@ -170,7 +170,7 @@ def _measured(model: str, files: TranslationFiles, options: Options) -> Tuple[Me
 
 
 def _print_summary(summary: Summary, options: Options, alone: bool) -> None:
-    """Of one of several models only its first line: the table below them has their figures."""
+    """For one of several models, only its first line: the table below has their figures."""
     from qdq_translator.output.report.terminal_summary import print_file, print_short
 
     if alone or options.verbose:

@@ -91,7 +91,7 @@ def explicit_request(options: EngineOptions) -> Tuple[BuildRequest, Version]:
 
 
 def _fallbacks(files: TranslationFiles) -> List[str]:
-    """A word about layers that the plan sends to the GPU."""
+    """A note about layers that the plan places on the GPU."""
     try:
         (dla,) = files.report_parts("dla")
     except UserError:
@@ -152,7 +152,7 @@ def _version(options: Options) -> Optional[Version]:
 
 
 def _polygraphy(options: Options, settings: Settings, files: TranslationFiles) -> Tuple[str, str]:
-    """Commands for Polygraphy, and the explicit model that their outputs are to be compared with, '' for none."""
+    """Commands for Polygraphy, and the explicit model with which their outputs are compared, '' for none."""
     commands, compared = [polygraphy.polygraphy_arguments(settings)], ""
     if not options.dla_standalone and not options.skip_inference:
         compared = find_explicit(files, options.model)

@@ -16,7 +16,8 @@ from qdq_translator.workflows.verification import verified
 from qdq_translator.workflows.verification_words import print_results
 
 MOST_SENTENCES = 20
-"""That go to stderr without --verbose: a model of another translation makes one for every layer."""
+"""Number of notes that are printed to stderr without --verbose: a model of another translation causes one for every
+layer."""
 
 
 def run(options: Options) -> int:
@@ -48,7 +49,7 @@ def run(options: Options) -> int:
 
 
 def _check_places(options: Options) -> None:
-    """Raises UsageError or UserError if the results cannot be saved where they are asked for."""
+    """Raises UsageError or UserError if the results cannot be saved to the requested paths."""
     saved = [Path(path) for path in (options.save, options.save_layers) if path]
     if saved:
         files = TranslationFiles.locate(options.translation, options.model, only_one=True)
