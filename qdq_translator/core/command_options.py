@@ -276,7 +276,7 @@ class ReportOptions(Options):
 
 
 class EngineOptions(Options):
-    """What `build` has too: the same engine, made there or by a command. Names and grammar follow trtexec."""
+    """Options that `build` also has: the same engine, built there or by a command. Names and grammar follow trtexec."""
 
     translation: str = translation_option()
     model: str = model_option()

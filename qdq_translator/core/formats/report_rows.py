@@ -26,7 +26,7 @@ _LATER = {"later": True}
 
 
 class Source(Row):
-    """The model that was translated. file, sha256: empty for a model in memory."""
+    """The translated model. file, sha256: empty for a model in memory."""
 
     file: str
     sha256: str

@@ -19,7 +19,8 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 import onnx
 
 LARGEST_SHARD = 32
-"""The number of runs that are lost with a worker that dies, and that are read twice to detect changed data."""
+"""The largest number of runs in a shard: they are lost with a worker that dies, and read twice to detect changed data.
+"""
 FEWEST_SHARDS = 16
 
 

@@ -25,7 +25,7 @@ from qdq_translator.output.emit.trtexec.request import PARSER_FLAGS, BuildReques
 ARGUMENT_LIMIT = 131071
 """The most bytes that Linux accepts in one program argument, option name included (fact 3.17)."""
 LONG_ARGUMENT = 100 * 1024
-"""From here on the layer list is shortened or read from its file."""
+"""Length from which the layer list is shortened or read from its file."""
 
 
 @dataclass(frozen=True)
@@ -240,8 +240,8 @@ _WILDCARD_CHECK = """    if [ "$major" -lt 10 ]; then
 def shell_script(settings: Settings, arguments: Sequence[Argument], folder: Path) -> str:
     """A POSIX script for `folder` that checks files and version, corrects the cache header in a copy and runs trtexec.
 
-    Paths are relative to the script, so that script and files can be copied to a board together; absolute ones stay
-    where they are neither in the script's folder nor in the translation's.
+    Paths are relative to the script, so that script and files can be copied to a board together; absolute ones stay so
+    if they are neither in the script's folder nor in the translation's.
     """
     places = (settings.files.folder, folder)
     layers = next((a for a in arguments if a.flag == "--layerPrecisions"), None)
