@@ -326,7 +326,10 @@ def test_renamed_outputs_are_matched_by_node(tmp_path: Path) -> None:
         Options(model=str(DIGITS), translation=str(renamed.folder), inputs=str(SAMPLES), samples=4, per_layer=True)
     )
     assert results["outputs"]["pairs"][0]["outputs"]["logits"]["sqnr_db"] > 30
-    assert len(results["per_layer"]["layers"]) >= 19 and results["per_layer"]["first_jump"] is None
+    assert len(results["per_layer"]["layers"]) >= 19
+    # ONNX Runtime 1.19 on some processors rounds one value to the next step: 49.8 dB there, no jump elsewhere
+    jump = results["per_layer"]["first_jump"]
+    assert jump is None or (jump["where"] == "read" and jump["sqnr_db"] > 45)
 
 
 def test_layers_rewritten_for_the_dla_are_compared(tmp_path: Path) -> None:

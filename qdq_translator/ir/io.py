@@ -134,7 +134,7 @@ def _parse(path: Path, data: bytes) -> onnx.ModelProto:
 
 
 def with_own_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, Weight]]:
-    """The model with empty tensors in the place of large initializers, and those by name. `model` must not be used
+    """The model with empty tensors instead of large initializers, and those by name. `model` must not be used
     afterwards.
 
     A protobuf message is freed as a whole: separated, a replaced weight is freed at once.
