@@ -88,7 +88,7 @@ def _word(path: Union[str, Path]) -> str:
 
 
 def _loadable(parts: CutParts, whole: str) -> Dict[str, str]:
-    """The command that builds the DLA's part: a loadable, or an engine if some of its layers run on the GPU. It replaces
+    """The command that builds the DLA's part: a loadable, or an engine if some layers run on the GPU. It replaces
     `trtexec` if that part is `whole` itself. {} for parts that were not planned for a DLA."""
     part = next(row for row in parts.parts if row.role == "dla")
     if all(row.gpu_layers is None for row in parts.parts):
