@@ -48,6 +48,9 @@ class Counterparts:
 
     def _of_twin(self, name: str) -> str:
         """The output of the node with the same name and operator, for a tensor that only the stripped model has."""
+        namesake = self.by_node.get(name)
+        if namesake is not None:  # rule F5: of a folded BatchNormalization, whose layer has the name of the Conv
+            return namesake.outputs[0]
         producer = self.stripped.producer.get(name)
         if producer is None:
             return ""
