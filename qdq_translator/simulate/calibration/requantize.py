@@ -1,8 +1,8 @@
 """`--unify_scales requantize`: rule D9, case 5, for tensors that lose LEAST_LOST_DB or more on a shared range of a DLA.
 
 A Scale by 1 in front of the layers that share the range leaves the tensor's own range to its other readers. Ranges come
-from one half of the samples. The Scales stay if the outputs gain `trial.LEAST_DB` or more, and significantly, on the other
-half; otherwise the half of them with the larger losses is tried.
+from one half of the samples. The Scales stay if the outputs gain `trial.LEAST_DB` or more, and significantly, on the
+other half; otherwise the half of them with the larger losses is tried.
 """
 
 from __future__ import annotations
