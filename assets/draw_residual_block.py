@@ -19,10 +19,10 @@ sys.path.insert(0, str(ROOT))
 
 from qdq_translator import TranslateOptions, translate  # noqa: E402
 from qdq_translator.commands.located import EXAMPLE_MODEL  # noqa: E402
-from qdq_translator.ir.constants import Constants  # noqa: E402
-from qdq_translator.ir.graph import Graph, Node  # noqa: E402
-from qdq_translator.ir.io import load_model  # noqa: E402
-from qdq_translator.scales.table import ScaleTable  # noqa: E402
+from qdq_translator.translation.ir.constants import Constants  # noqa: E402
+from qdq_translator.translation.ir.graph import Graph, Node  # noqa: E402
+from qdq_translator.translation.ir.io import load_model  # noqa: E402
+from qdq_translator.translation.scales.table import ScaleTable  # noqa: E402
 
 OPTIONS = TranslateOptions(target="orin-dla", platform="jetpack-6.2", add_unary_ew_scales_for_dla=True)
 BOX_WIDTH, BOX_HEIGHT, ROW, PANEL, MARGIN, HEAD = 136, 30, 60, 410, 56, 62

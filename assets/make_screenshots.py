@@ -1,8 +1,8 @@
-"""Makes the pictures of the report pages for docs/page.md and docs/cost.md; needs Chromium with its driver, and selenium.
+"""Makes the pictures of the report pages for README.md, docs/page.md and docs/cost.md; needs Chromium with its driver, and selenium.
 
-    python assets/make_screenshots.py
+    python assets/make_screenshots.py [--trained]
 
-The networks have random weights: what their scales and layers are is what the translator finds in them, what `verify` would say of
+README's is the bundle of a trained network of a public package (e2e_workflow/pretrained); --trained makes it alone. The other networks have random weights: what their scales and layers are is what the translator finds in them, what `verify` would say of
 their accuracy means nothing. The engine beside ResNet-18 is made up, to show how a disagreement looks.
 """
 
@@ -23,7 +23,7 @@ import onnx  # noqa: E402
 from benchmarks.networks import Builder, residual  # noqa: E402
 from qdq_translator import TranslateOptions, translate  # noqa: E402
 from qdq_translator.core.formats.report_rows import Report, Source  # noqa: E402
-from qdq_translator.output.report.html import write_page  # noqa: E402
+from qdq_translator.translation.report.html import write_page  # noqa: E402
 
 WIDTH, HEIGHT = 1440, 1000
 
@@ -43,6 +43,16 @@ def resnet18() -> onnx.ModelProto:
             cin = width
     x = b.node("Flatten", b.node("GlobalAveragePool", b.pair(x)))
     return b.model(b.node("Gemm", b.pair(x), b.weight(1000, 512), transB=1), [1, 3, 224, 224])
+
+
+def trained(folder: Path) -> Path:
+    """The page of the bundle that `deploy` makes of a trained network for an AGX Orin. Raises Unavailable."""
+    from e2e_workflow.pretrained import program, registry, run
+
+    network = registry.BY_NAME["iris"]
+    ready = run.prepare(network, network.samples, folder / network.name)
+    program.deploy(ready.model, "DLA", folder / "bundle", ready.task.calibration, ready.judge(), verify=True)
+    return next((folder / "bundle").glob("*.html"))
 
 
 def browser() -> Any:
@@ -111,6 +121,10 @@ def choose(colour: str, layer: int = -1) -> str:
 
 
 def main() -> int:
+    with tempfile.TemporaryDirectory() as folder, browser() as window:
+        take(window, trained(Path(folder)), "page_iris.png")
+    if "--trained" in sys.argv:
+        return 0
     dla = {"target": "orin-dla", "platform": "jetpack-6.2"}
     models = HERE.parent / "tests" / "data" / "models"
     model = resnet18()

@@ -18,9 +18,9 @@ from e2e_workflow.common import shapes
 from e2e_workflow.common.average_precision import MeanAveragePrecision
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.hypotheses import BETWEEN, GPU_INT8, HYPOTHESES, SIGMOID
-from qdq_translator.ir.io import load_model
-from qdq_translator.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, simulate
-from qdq_translator.simulate.run import Session
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, simulate
+from qdq_translator.lab.simulate.run import Session
+from qdq_translator.translation.ir.io import load_model
 
 DETECTOR = Path(__file__).parents[1] / "e2e_workflow" / "detector"
 PLANNED = SimulationOptions(sigmoid_fp16=True)

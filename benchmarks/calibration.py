@@ -28,11 +28,11 @@ from benchmarks.verify import best
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.progress import silent
-from qdq_translator.ir.types import TensorTypes
-from qdq_translator.planning.placement import Placement
-from qdq_translator.simulate.calibration.observe import observe
-from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
-from qdq_translator.simulate.inputs import InputSpec, input_specs, load_samples
+from qdq_translator.lab.simulate.calibration.observe import observe
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, simulate
+from qdq_translator.lab.simulate.inputs import InputSpec, input_specs, load_samples
+from qdq_translator.translation.ir.types import TensorTypes
+from qdq_translator.translation.planning.placement import Placement
 
 TIMED = ("mobilenet_v2", "resnet50")
 COUNTS = (100, 1_000, 10_000)

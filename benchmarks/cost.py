@@ -2,7 +2,7 @@
 
     python -m benchmarks.cost [--fit] [--per_sample] [--write] [--zoo FOLDER...]
 
-Prints the table of docs/tables/cost.md (`--write` puts it there); `--fit` fits the parameters of `qdq_translator/targets/cost/orin.json`
+Prints the table of docs/tables/cost.md (`--write` puts it there); `--fit` fits the parameters of `qdq_translator/translation/targets/cost/orin.json`
 again and prints them, `--per_sample` with the fixed part of a layer once for each sample of a batch. The points are other people's measurements (`data/dla_points.json`, each with its source), the layers
 of their networks are written down in `data/dla_networks.json`. Takes about ten seconds. `--zoo`: also the verdict for every
 model of the folders, as it is and with `--preset dla --unify_scales max`, below the first table.
@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from qdq_translator import TranslateOptions, translate
+from qdq_translator.board.engine.board import fit
 from qdq_translator.core.errors import UserError
-from qdq_translator.engine.board import fit
-from qdq_translator.targets.cost.model import CostModel, Parameters, Surface, Work, published
+from qdq_translator.translation.targets.cost.model import CostModel, Parameters, Surface, Work, published
 
 DATA = Path(__file__).with_name("data")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "tables" / "cost.md"

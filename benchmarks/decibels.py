@@ -30,12 +30,12 @@ from e2e_workflow.common import shapes
 from e2e_workflow.common.lazy import later
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UserError
-from qdq_translator.ir.io import load_model
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
-from qdq_translator.simulate.inputs import Samples, input_specs, load_samples
-from qdq_translator.simulate.metrics import Comparison
-from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Session
-from qdq_translator.simulate.verdict import float_twin
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.lab.simulate.inputs import Samples, input_specs, load_samples
+from qdq_translator.lab.simulate.metrics import Comparison
+from qdq_translator.lab.simulate.run import CodedEnds, ExplicitNetwork, Session
+from qdq_translator.lab.simulate.verdict import float_twin
+from qdq_translator.translation.ir.io import load_model
 
 networks, tasks = later("e2e_workflow.common.networks"), later("e2e_workflow.common.tasks")
 ROOT = Path(__file__).resolve().parents[1]

@@ -21,7 +21,7 @@ import numpy as np
 from e2e_workflow.glyphs import sensitive
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.verify import Options
-from qdq_translator.workflows.verification import verify
+from qdq_translator.lab.verification import verify
 
 FORMS: dict[str, dict[str, Any]] = {
     "QDQ, symmetric arguments": {"symmetric": True},
@@ -81,9 +81,9 @@ def row(name: str, model: Path, data: Path, folder: Path, **options: Any) -> str
         Options(
             model=str(model),
             translation=str(folder),
-            inputs=str(data),
+            data=str(data),
             labels=str(data),
-            metric="qdq_translator.simulate.user_metric:top1",
+            metric="top1",
         )
     )
     stages = found["outputs"]["metric"]

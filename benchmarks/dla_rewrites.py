@@ -2,7 +2,6 @@
 
     python -m benchmarks.dla_rewrites ZOO [--write]
     python -m benchmarks.dla_rewrites --full FOLDER [--write]
-    python -m benchmarks.dla_rewrites --prove FOLDER [--write]
 
 ZOO is a folder with Q/DQ models, FOLDER what `benchmarks.full_networks` wrote. Every figure is
 the rule table's prediction, but for differences and codes: of one random input, in ONNX Runtime.
@@ -15,7 +14,6 @@ import dataclasses
 import math
 import re
 import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Optional
@@ -23,22 +21,21 @@ from typing import Optional
 import numpy as np
 import onnx
 
-from benchmarks import measure
 from benchmarks.full_networks import NETWORKS
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.report_rows import Verdict
-from qdq_translator.passes.dla import NO_REWRITE, RULES
-from qdq_translator.passes.no_ops import NO_OPS
-from qdq_translator.planning.layers import headline
-from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
-from qdq_translator.simulate.inputs import input_specs
-from qdq_translator.simulate.run import Session
-from qdq_translator.targets.dla.limits import GPU, LIMITS
-from qdq_translator.targets.precision import total
-from qdq_translator.workflows.parts import Planned, tail, tail_begins
-from qdq_translator.workflows.translator import Translation
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, simulate
+from qdq_translator.lab.simulate.inputs import input_specs
+from qdq_translator.lab.simulate.run import Session
+from qdq_translator.translation.parts import Planned, tail, tail_begins
+from qdq_translator.translation.passes.dla import NO_REWRITE, RULES
+from qdq_translator.translation.passes.no_ops import NO_OPS
+from qdq_translator.translation.planning.layers import headline
+from qdq_translator.translation.targets.dla.limits import GPU, LIMITS
+from qdq_translator.translation.targets.precision import total
+from qdq_translator.translation.translator import Translation
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 RULES_PAGE, PAGE = DOCS / "dla_rules.md", DOCS / "tables" / "dla_networks.md"
@@ -146,7 +143,7 @@ def _times(before: Translation, after: Translation) -> str:
 
 def _totals(before: Translation, after: Translation) -> str:
     """Of the network with its tail: DLA layers, MACs of GPU layers, transitions."""
-    costs = [done.report["cost"]["total_milliseconds"] for done in (before, after)]
+    costs = [done.report["cost"]["total_high_milliseconds"] for done in (before, after)]
     return " → ".join("?" if cost is None else f"{cost:.2f}" for cost in costs)
 
 
@@ -250,37 +247,13 @@ def zoo_table(folder: Path) -> str:
         except UserError:
             continue  # what cannot be translated
         done.append(after)
-        if not after.rewrites.applied:
-            assert before.dla is not None and not before.dla.fallbacks, path
+        if not after.rewrites.applied and before.dla is not None and not before.dla.fallbacks:
             alike.append(f"`{path.stem}`")
             continue
         rows += row(path.stem, path, before, after)
         print(rows.splitlines()[-1], flush=True)
     same = f"Nothing to rewrite, and no layer for the GPU: {', '.join(alike)}.\n\n" if alike else ""
     return f"{rows}\n{same}{limits_in(done)}"
-
-
-PROVED = ("mobilenet_v2", "yolov8n", "yolov5s", "resnet50", "deeplabv3_resnet50", "pspnet")
-
-
-def prove_table(folder: Path) -> str:
-    """What `--preset dla` and its proof take, in processes of their own: processor time, and peak memory against `onnx.load` + `onnx.save`."""
-    rows = (
-        "| network | file, MiB | load + save, MiB | --preset dla: seconds | memory, times load + save | with --prove: seconds "
-        "| memory, times load + save |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
-    )
-    for stem in PROVED:
-        path = folder / f"{stem}__ort.onnx"
-        with tempfile.TemporaryDirectory() as made:
-            flags = (["--preset", "dla"], ["--preset", "dla", "--prove"])
-            commands = [measure.load_and_save(path, Path(made) / "saved.onnx")]
-            commands += [measure.translate(path, Path(made), *own) for own in flags]
-            yardstick, *runs = measure.once(commands)
-        cells = [f"{run.cpu:.1f} | {run.peak / yardstick.peak:.1f} ({run.peak / 2**20:.0f} MiB)" for run in runs]
-        size = path.stat().st_size / 2**20
-        rows += f"| {NETWORKS[stem].title} | {size:.0f} | {yardstick.peak / 2**20:.0f} | {' | '.join(cells)} |\n"
-        print(rows.splitlines()[-1], flush=True)
-    return rows
 
 
 def page(text: str, part: str, content: str) -> str:
@@ -302,19 +275,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="What --dla_rewrites does for networks.")
     parser.add_argument("zoo", type=Path, nargs="?")
     parser.add_argument("--full", type=Path, help="networks of full size, instead of ZOO")
-    parser.add_argument("--prove", type=Path, help="what --prove costs for networks of full size")
     parser.add_argument(
         "--write", action="store_true", help="write rules and table into docs/dla_rules.md and docs/tables/"
     )
     arguments = parser.parse_args()
-    if arguments.prove is not None:
-        parts = {"prove": prove_table(arguments.prove)}
-    elif arguments.full is not None:
+    if arguments.full is not None:
         parts = {"full": full_table(arguments.full)}
     elif arguments.zoo is not None:
         parts = {"rules": rules(), "operators": operators(), "table": zoo_table(arguments.zoo)}
     else:
-        parser.error("a folder is missing: ZOO, --full FOLDER or --prove FOLDER")
+        parser.error("a folder is missing: ZOO or --full FOLDER")
     if arguments.write:
         lost = [name for part, content in parts.items() for name in rows_lost(part, content)]
         if lost:

@@ -18,7 +18,7 @@ import onnxruntime as ort
 
 from qdq_translator import TranslateOptions
 from qdq_translator.core.errors import UserError
-from qdq_translator.workflows.explicit import ExplicitOptions, explicit
+from qdq_translator.translation.explicit import ExplicitOptions, explicit
 from tests import rtx
 from tests.conftest import ZOO
 from tests.explicit_reference import random_inputs

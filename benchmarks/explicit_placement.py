@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from qdq_translator import TranslateOptions
-from qdq_translator.workflows.explicit import ExplicitOptions, explicit
+from qdq_translator.translation.explicit import ExplicitOptions, explicit
 from tests import rtx
 from tests.conftest import ZOO
 from tests.explicit_reference import bypassed, random_inputs, run

@@ -30,7 +30,7 @@ from e2e_workflow.denoiser import images as pictures
 from e2e_workflow.glyphs import sensitive
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
-from qdq_translator.workflows.explicit import ExplicitOptions, explicit
+from qdq_translator.translation.explicit import ExplicitOptions, explicit
 from tests import rtx
 
 WORKFLOWS = Path(sensitive.__file__).parents[1]

@@ -24,12 +24,13 @@ from benchmarks.dla_rewrites import page
 from benchmarks.full_networks import NETWORKS
 from benchmarks.networks import Builder
 from benchmarks.rewrites import DLA, PAGE, with_rewrites
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
-from qdq_translator.simulate.run import Session
-from qdq_translator.targets.cost.estimate import END_ON_GPU, GPU_MACS
-from qdq_translator.targets.cost.model import Surface, Work, choose_model
-from qdq_translator.targets.precision import ON_GPU
-from qdq_translator.workflows.translator import Translation, translate
+from qdq_translator.lab.laboratory import translate
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.lab.simulate.run import Session
+from qdq_translator.translation.targets.cost.gpu import HIGH, gpu_model
+from qdq_translator.translation.targets.cost.model import Surface, Work, choose_model
+from qdq_translator.translation.targets.precision import ON_GPU
+from qdq_translator.translation.translator import Translation
 
 STREAMS = "| layer | states | steps | ms without rewrites | with every rewrite | dB of its steps |\n| --- | ---: | ---: | ---: | ---: | ---: |\n"
 FRAMES = (
@@ -88,7 +89,7 @@ def stream_table() -> str:
                     translate(stream(op, size, steps), with_rewrites(DLA, rewrites), try_more=False)
                     for rewrites in (False, "force")
                 ]
-                before, after = (one.costs.total if one.costs is not None else None for one in made)
+                before, after = (one.costs.least[1] if one.costs is not None else None for one in made)
                 rows += (
                     f"| {op} | {size} | {steps} | {before or 0:.2f} | {after or 0:.2f} | {decibels(made[1]):.0f} |\n"
                 )
@@ -123,7 +124,7 @@ def folded(frames: int) -> str:
         time += model.estimate(work, fp16=False).milliseconds
         dense += work.macs
         macs += after * size**2 * cin * cout * kt * k * k
-    gpu = macs / GPU_MACS * 1e3 + END_ON_GPU
+    gpu = macs / gpu_model().fp16.macs_per_second * 1e3 + HIGH
     return f"| {frames} | {dense / macs:.2f} | {time:.2f} | {gpu:.2f} |\n"
 
 
@@ -136,7 +137,7 @@ def norms(folder: Path) -> str:
         ]
         left = [Counter(row.op for row in one.plan if row.device == ON_GPU) for one in made]
         layers = " → ".join(str(sum(counts.values())) for counts in left)
-        times = " → ".join(f"{one.costs.total or 0:.1f}" for one in made if one.costs is not None)
+        times = " → ".join(f"{one.costs.least[1]:.1f}" for one in made if one.costs is not None)
         which = ", ".join(f"{count} {op}" for op, count in left[1].most_common())
         rows += f"| {NETWORKS[name].title} | {layers} | {times} | {which} |\n"
         print(rows.splitlines()[-1], flush=True)

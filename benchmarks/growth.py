@@ -31,10 +31,10 @@ _PROFILE = """
 import collections, json, sys, time
 import onnx
 start = time.process_time()
-from qdq_translator.output import emit
-from qdq_translator.passes import pipeline
-from qdq_translator.workflows import translator
-from qdq_translator.output.emit import write
+from qdq_translator.translation import files as emit
+from qdq_translator.translation.passes import pipeline
+from qdq_translator.translation import translator
+from qdq_translator.translation.files import write
 imported = time.process_time() - start
 parts = collections.Counter()
 open_parts = []

@@ -18,7 +18,7 @@ from benchmarks.dla_rewrites import page
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import UserError
-from qdq_translator.workflows.translator import Translation
+from qdq_translator.translation.translator import Translation
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "tables" / "inference_flags.md"
 OLD: dict[str, Any] = {

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.measure import machine
 from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.output.report.html import write_page
+from qdq_translator.translation.report.html import write_page
 
 REPEATS = 3
 BARS = {"written": 10.0, "usable": 3.0, "stroke": 0.1, "elements": 5000}

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.types import TensorTypes
-from qdq_translator.scales.table import Origin, ScaleTable
-from qdq_translator.targets import auto_names
+from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.ir.types import TensorTypes
+from qdq_translator.translation.scales.table import Origin, ScaleTable
+from qdq_translator.translation.targets import auto_names
 
 _SHAPE_LAYERS = ("SHAPE", "GATHER", "CAST", "CONCATENATION")
 

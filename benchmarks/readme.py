@@ -63,8 +63,8 @@ def others(work: Path, repeats: int, huge: float) -> Iterator[str]:
     many = [work / f"{number}.onnx" for number in range(MODELS)]
     for path in many:
         path.write_bytes(model.read_bytes())
-    command = [*translate(many[0], work / "many", "--quiet"), *map(str, many[1:])]
-    one, all_cores = least([command, [*command, "--jobs", "auto"]], max(1, repeats - 1))
+    command = [*translate(many[0], work / "many"), *map(str, many[1:])]
+    one, all_cores = least([command, [*command, "--workers", "2"]], max(1, repeats - 1))
     yield (
         f"| {MODELS} models of {CONVS} Convs, `--jobs auto` | {all_cores.seconds:.1f} s, {one.seconds / all_cores.seconds:.1f} "
         f"times faster, {all_cores.cpu:.1f} s of CPU, {all_cores.peak / 2**20:.0f} MiB at most in a process | "

@@ -9,11 +9,13 @@ import re
 from pathlib import Path
 
 from benchmarks.dla_rewrites import page
+from qdq_translator.board.engine import unfused
 from qdq_translator.core.hypotheses import HYPOTHESES
-from qdq_translator.engine import unfused
-from qdq_translator.qdq import explicit
-from qdq_translator.targets.dla.limits import LIMITS, NO_SCALE
-from qdq_translator.targets.platforms import PLATFORMS
+from qdq_translator.lab.simulate.thresholds import TABLE
+from qdq_translator.translation.ir import operator_table
+from qdq_translator.translation.qdq import explicit
+from qdq_translator.translation.targets.dla.limits import LIMITS, NO_SCALE
+from qdq_translator.translation.targets.platforms import PLATFORMS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -54,6 +56,12 @@ def platforms() -> str:
     return table("platform | TensorRT | cache number | DLA | note | source", rows)
 
 
+def thresholds() -> str:
+    """Table of the verdict's thresholds."""
+    rows = "".join(f"| {finding} | {limit} |\n" for finding, limit in TABLE)
+    return f"| finding | threshold |\n| --- | --- |\n{rows}"
+
+
 def hypotheses() -> str:
     rows = [(f"`{row.id}`", row.planned, f"{row.other}: `{row.stage}`", row.fact) for row in HYPOTHESES.values()]
     return table("hypothesis | the plan | the other alternative: row of `verify` | source", rows)
@@ -66,11 +74,28 @@ def part_of(docstring: str | None, pattern: str) -> str:
     return found[0].strip() + "\n"
 
 
+def columns() -> str:
+    """Each column of the table of operators and the meaning of its values."""
+    rows = ["| column | value | meaning |", "| --- | --- | --- |"]
+    for column, values in operator_table.COLUMNS.items():
+        rows += [f"| {column} | `{value}` | {meaning} |" for value, meaning in values.items()]
+    return "\n".join(rows) + "\n"
+
+
+def operators() -> str:
+    """The table of operators."""
+    names = list(operator_table.COLUMNS)
+    rows = [f"| operator | {' | '.join(names)} |", f"| --- |{' --- |' * len(names)}"]
+    rows += [f"| {op} | {' | '.join(row[name] for name in names)} |" for op, row in operator_table.OPERATORS.items()]
+    return "\n".join(rows) + "\n"
+
+
 def pages() -> dict[Path, str]:
     """Each page with its parts as they have to be."""
     parts = {
+        "operators.md": {"columns": columns(), "operators": operators()},
         "facts.md": {"limits": limits(), "platforms": platforms()},
-        "verdict.md": {"hypotheses": hypotheses()},
+        "verdict.md": {"hypotheses": hypotheses(), "thresholds": thresholds()},
         "tensorrt11.md": {
             "placement": part_of(explicit.__doc__, r"^1\. .*"),
             "unfused": part_of(unfused.__doc__, r"^\| .*^\|[^\n]*"),

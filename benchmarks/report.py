@@ -21,13 +21,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.output.report.data import format_report, make_report
-from qdq_translator.planning.root_causes import explain, find_root_causes
-from qdq_translator.scales.inference import Context
-from qdq_translator.targets.dla.verdicts import judge
-from qdq_translator.targets.precision import make_plan
-from qdq_translator.targets.settings import scale_policy
-from qdq_translator.workflows.translator import Translation
+from qdq_translator.translation.planning.root_causes import explain, find_root_causes
+from qdq_translator.translation.report.data import format_report, make_report
+from qdq_translator.translation.scales.inference import Context
+from qdq_translator.translation.targets.dla.verdicts import judge
+from qdq_translator.translation.targets.precision import make_plan
+from qdq_translator.translation.targets.settings import scale_policy
+from qdq_translator.translation.translator import Translation
 
 CHANNELS = 8
 

@@ -19,7 +19,7 @@ from benchmarks.translate import made
 
 GRAPH = """
 import sys, onnx
-from qdq_translator.ir.graph import Graph
+from qdq_translator.translation.ir.graph import Graph
 graph = Graph.from_model(onnx.load(sys.argv[1]))
 pairs = 0
 for node in list(graph.nodes):

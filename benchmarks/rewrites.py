@@ -30,9 +30,10 @@ from benchmarks.verdict import ROOT
 from e2e_workflow.denoiser import images
 from qdq_translator import TranslateOptions
 from qdq_translator.core.errors import UserError
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
-from qdq_translator.simulate.run import Session
-from qdq_translator.workflows.translator import Translation, translate
+from qdq_translator.lab.laboratory import translate
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.lab.simulate.run import Session
+from qdq_translator.translation.translator import Translation
 
 PAGE = ROOT / "docs" / "tables" / "rewrites.md"
 DLA = TranslateOptions(preset="dla", platform="jetpack-6.2")
@@ -123,7 +124,7 @@ def times(name: str, model: Any) -> tuple[str, list[float]]:
     for rewrites in (False, "force", True):
         done = translate(model, with_rewrites(DLA, rewrites), try_more=False)
         assert done.costs is not None
-        found.append(done.costs.total or 0.0)
+        found.append(done.costs.ends[1] if done.costs.ends else 0.0)
         out = {d.rule: len(d.data["nodes"]) for d in done.diagnostics if "left out" in d.message and d.rule[0] == "D"}
         left = ", ".join(f"{count} of {rule}" for rule, count in out.items())
     return f"| {name} | {found[0]:.2f} | {found[1]:.2f} | {found[2]:.2f} | {left} |\n", found
@@ -325,7 +326,7 @@ def metric_table(folder: Path) -> str:
             *(simulated(case, made, a) for a in (False, True)),
         ]
         assert plain.costs is not None and made.costs is not None
-        ms = ", ".join("?" if costs.total is None else f"{costs.total:.2f}" for costs in (plain.costs, made.costs))
+        ms = ", ".join("?" if costs.ends is None else f"{costs.ends[1]:.2f}" for costs in (plain.costs, made.costs))
         rows += f"| {case.name} | {' | '.join(f'{figure:.1f}' for figure in figures)} | {ms} |\n"
         print(rows.splitlines()[-1], flush=True)
     return rows

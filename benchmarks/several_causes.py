@@ -20,12 +20,12 @@ from benchmarks.verdict import Case, cases
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.formats.layer_precisions import parse_layer_precisions
 from qdq_translator.core.formats.verify_rows import Sensitivity
-from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.types import TensorTypes
-from qdq_translator.simulate.account import Judge
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model
-from qdq_translator.simulate.inputs import Samples, input_specs, load_samples
-from qdq_translator.simulate.sensitivity import measure_sensitivity
+from qdq_translator.lab.simulate.account import Judge
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model
+from qdq_translator.lab.simulate.inputs import Samples, input_specs, load_samples
+from qdq_translator.lab.simulate.sensitivity import measure_sensitivity
+from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.ir.types import TensorTypes
 
 FACTOR, COSTS_DB, WITHIN_DB, SAMPLES, TIME_LIMIT = 8.0, 1.0, 1.5, 16, 300.0
 COUNTS = (2, 3, 4, 5)

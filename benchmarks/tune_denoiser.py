@@ -2,7 +2,7 @@
 
     python -m benchmarks.tune_denoiser [--exhaustive] [--write] [DB ...]
 
-100 pictures that are scored, 100 held out, 64 others to calibrate on, 18 evaluations. --exhaustive: beside it the least time of a backward
+100 pictures that are scored, 100 held out, 64 others to calibrate on, 24 passes. --exhaustive: beside it the least time of a backward
 search from FP16 that measures every layer in each step (about 400 networks), with the calibration that `tune` chose. --write: the table of
 docs/tables/tuning.md.
 """
@@ -21,9 +21,9 @@ from benchmarks.measure import machine
 from e2e_workflow.denoiser import images
 from e2e_workflow.glyphs.sensitive import Part
 from e2e_workflow.tuning.run import STORED, Case, Images, changes_of, with_error
-from qdq_translator.targets.precision import INT8
-from qdq_translator.workflows.tune.bench import cost_of
-from qdq_translator.workflows.tune.points import Point
+from qdq_translator.lab.tune.bench import cost_of
+from qdq_translator.lab.tune.points import Point
+from qdq_translator.translation.targets.precision import INT8
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "tables" / "tuning.md"
 
@@ -56,7 +56,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         seen, held = (Part(*images.pairs(100, seed)) for seed in (images.VALIDATION, images.TEST))
         given = Images(seen, held, images.pairs(64, images.TRAINING)[0])
-        case, sets = Case("denoiser", STORED["denoiser"], given, Path(name), 18), {}
+        case, sets = Case("denoiser", STORED["denoiser"], given, Path(name), 24), {}
         for allowed in drops:
             with contextlib.redirect_stdout(io.StringIO()):
                 found = case.tuned("--max_drop", allowed)

@@ -6,7 +6,8 @@ Six networks: those that the repository holds (a classifier and a detector with 
 float) on the data stored beside them, and two Q/DQ networks of ZOO on random data. A fault is planted in the translation before it is written,
 so that no digest shows it. It "changes the metric" if the metric falls by CHANGES more than that of the correct translation (points of
 Top-1 or mAP, dB of PSNR); of ZOO's networks, which are not trained, if the SQNR of the worst output falls by CHANGES_DB.
-`--write` puts the tables into docs/verdict.md. `--clean` judges every model of ZOO and of the repository, translated with three sets of options, on real or random data given as real.
+`--write` puts the tables into docs/verdict.md. `--clean` judges every model of ZOO and of the repository, translated with three sets of options, on real or random data given as real, and CNNs by
+chance that are calibrated.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import argparse
 import dataclasses
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterable, Iterator, Optional, Sequence
 
 import numpy as np
+import onnx
 
+from benchmarks import random_networks
 from benchmarks.dla_rewrites import page
 from e2e_workflow.common import average_precision
 from e2e_workflow.denoiser import images
@@ -26,20 +29,21 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
 from qdq_translator.commands.verify import Options
 from qdq_translator.core.errors import UserError
-from qdq_translator.ir.graph import Node
-from qdq_translator.simulate import user_metric
-from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
-from qdq_translator.simulate.inputs import input_specs, random_samples
-from qdq_translator.simulate.verdict import BROKEN, SUSPICIOUS
-from qdq_translator.workflows.translator import Translation
-from qdq_translator.workflows.verification import verify
+from qdq_translator.core.formats.verify_rows import BROKEN, SUSPICIOUS
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, simulate
+from qdq_translator.lab.simulate.inputs import input_specs, random_samples
+from qdq_translator.lab.verification import verify
+from qdq_translator.translation.ir.graph import Node
+from qdq_translator.translation.translator import Translation
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "verdict.md"
 CHANGES, CHANGES_DB = 0.5, 3.0
 SAMPLES = 16
+BY_CHANCE = 200
+"""CNNs by chance among the correct translations."""
 TOP1, PSNR, MAP = (
-    f"{user_metric.__name__}:top1",
+    "top1",
     f"{images.__name__}:psnr",
     f"{average_precision.__name__}:MeanAveragePrecision",
 )
@@ -97,12 +101,13 @@ def cases(folder: Path, zoo: Optional[Path] = None) -> list[Case]:
     return found
 
 
-def random_data(model: Path, folder: Path) -> Path:
-    """Normal values, three standard deviations to the end of the range that the model states for its input."""
+def random_data(model: Path, folder: Path, share: float = 1.0) -> Path:
+    """Normal values, three standard deviations to the end of the range that the model states for its input, times a
+    share: the ranges inside a network with random weights hold a quarter."""
     network = ImplicitNetwork.of(translate(model, TranslateOptions(asymmetric="widen")))
     samples = random_samples(input_specs(network.model, {}), network.scales, SAMPLES // 2, 7)
     feeds, path = list(samples), folder / f"{model.stem}.npz"
-    np.savez(path, **{name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]})
+    np.savez(path, **{name: np.float32(share) * np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]})
     return path
 
 
@@ -272,7 +277,7 @@ def judged(case: Case, fault: Optional[Fault] = None) -> Optional[Found]:
         asked = Options(
             model=str(case.model),
             translation=folder,
-            inputs=str(case.inputs),
+            data=str(case.inputs),
             samples=64 if case.metric == TOP1 else SAMPLES,
             metric=case.metric or None,
         )
@@ -341,7 +346,7 @@ def clean(folder: Path, zoo: Path) -> tuple[int, list[str]]:
     chosen = [c for c in cases(folder) if "calibrate" not in c.options]
     for model in sorted(zoo.glob("*.onnx")):
         try:
-            chosen.append(Case(model.stem, model, random_data(model, folder), {}))
+            chosen.append(Case(model.stem, model, random_data(model, folder, 0.25), {}))
         except UserError as error:
             print(f"{model.stem:<34} {error.what}"[:150], flush=True)
     for case in chosen:
@@ -356,6 +361,25 @@ def clean(folder: Path, zoo: Path) -> tuple[int, list[str]]:
             if found.noticed:
                 alarms.append(f"{case.name} ({name})")
                 print(f"{alarms[-1]:<40} {found.verdict} {found.reasons[:6]}", flush=True)
+    found_count, found_alarms = by_chance(folder, range(BY_CHANCE))
+    return count + found_count, [*alarms, *found_alarms]
+
+
+def by_chance(folder: Path, seeds: Iterable[int]) -> tuple[int, list[str]]:
+    """The same of CNNs by chance, calibrated and judged on data of one generator."""
+    count, alarms = 0, []
+    for seed in seeds:
+        model, train, test = random_networks.network(seed)
+        onnx.save(model, folder / "m.onnx")
+        np.savez(folder / "train.npz", x=train)
+        np.savez(folder / "test.npz", x=test)
+        options = {"calibrate": str(folder / "train.npz"), "preset": ("gpu", "dla", None)[seed % 3]}
+        inputs = folder / ("train.npz" if seed % 2 else "test.npz")
+        found = judged(Case(f"random {seed}", folder / "m.onnx", inputs, options))
+        count += 1
+        if found is not None and found.noticed:
+            alarms.append(f"random {seed}")
+            print(f"{alarms[-1]:<40} {found.verdict} {found.reasons[:6]}", flush=True)
     return count, alarms
 
 

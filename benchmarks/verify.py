@@ -28,12 +28,12 @@ from benchmarks.measure import machine
 from qdq_translator import translate
 from qdq_translator.commands.verify import Options
 from qdq_translator.core.formats.verify_rows import Sensitivity
-from qdq_translator.output.emit.integrity import contents
-from qdq_translator.simulate.account import Account, Judge, account
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
-from qdq_translator.simulate.inputs import input_specs, load_samples
-from qdq_translator.simulate.sensitivity import measure_sensitivity
-from qdq_translator.workflows.verification import verify
+from qdq_translator.lab.simulate.account import Account, Judge, account
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.lab.simulate.inputs import input_specs, load_samples
+from qdq_translator.lab.simulate.sensitivity import measure_sensitivity
+from qdq_translator.lab.verification import verify
+from qdq_translator.translation.files.integrity import contents
 
 
 def best(action: Callable[[], object], repeats: int) -> float:
@@ -97,7 +97,7 @@ def main() -> None:
             sensitivity(made, options.repeats)
             return
         both, data = [made.model, made.files.model], made.data
-        asked = {"model": str(made.model), "translation": str(made.files.folder), "inputs": str(made.inputs)}
+        asked = {"model": str(made.model), "translation": str(made.files.folder), "data": str(made.inputs)}
         ways: dict[str, Callable[[], object]] = {
             "ONNX Runtime, optimized": lambda: run_both(both, data, True),
             "ONNX Runtime, unoptimized": lambda: run_both(both, data, False),

@@ -68,7 +68,7 @@ def helps() -> str:
     with mock.patch.dict(os.environ, COLUMNS="100"):
         for name in COMMANDS:
             with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-                main([name, "--help"])
+                main([name, "--help", "--all"])
     return out.getvalue()
 
 

@@ -39,11 +39,11 @@ from benchmarks import networks
 from benchmarks.dla_rewrites import page
 from benchmarks.measure import machine
 from qdq_translator.core.workers.work import InProcess, shards
-from qdq_translator.simulate.evaluation import evaluation
-from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
-from qdq_translator.simulate.inputs import input_specs, load_samples
-from qdq_translator.simulate.run import CodedEnds
-from qdq_translator.workflows.tune.meter import Outputs
+from qdq_translator.lab.simulate.evaluation import evaluation
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, simulate
+from qdq_translator.lab.simulate.inputs import input_specs, load_samples
+from qdq_translator.lab.simulate.run import CodedEnds
+from qdq_translator.lab.tune.meter import Outputs
 from tests.dask_cluster import connected, dask_cluster
 
 PLAN = (50_000, 7, 60)
@@ -141,7 +141,7 @@ def main() -> None:
         samples = load_samples(made.inputs, input_specs(network.model, {}), None)
         model = simulate(network).model
         points = [
-            Outputs(another(model, number), "simulated", CodedEnds({}, {}), samples, "cpu", classes=True)
+            Outputs(another(model, number), "simulated", CodedEnds({}, {}), samples, "cpu", whole=frozenset())
             for number in range(options.repeats + 1)
         ]
         environment = {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}

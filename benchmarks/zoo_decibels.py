@@ -25,11 +25,11 @@ from benchmarks.dla_rewrites import page
 from benchmarks.measure import machine
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UserError
-from qdq_translator.ir.io import load_model
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
-from qdq_translator.simulate.run import CodedEnds, ExplicitNetwork, Session
-from qdq_translator.simulate.verdict import float_twin
-from qdq_translator.workflows.translator import Translation
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.lab.simulate.run import CodedEnds, ExplicitNetwork, Session
+from qdq_translator.lab.simulate.verdict import float_twin
+from qdq_translator.translation.ir.io import load_model
+from qdq_translator.translation.translator import Translation
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "tables" / "decibels.md"
 SEEN, CALIBRATION, LEAST, COARSE = 64, 32, 3.0, 8

@@ -43,7 +43,7 @@ def commands_page() -> str:
     for name, (_, summary) in COMMANDS.items():
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-            main([name, "--help"])
+            main([name, "--help", "--all"])
         parts.append(f"## {name}\n\n{summary}\n\n```text\n{out.getvalue().rstrip()}\n```\n")
     return "\n".join(parts)
 
@@ -112,7 +112,7 @@ def limits_page() -> str:
 
 def rule_pages() -> dict[str, str]:
     """A page for each rule, limit and platform that `explain` knows, with its words."""
-    from qdq_translator.commands.explain import explained
+    from qdq_translator.api.explaining import explained
     from qdq_translator.core.rules import RULES
 
     pages = {}

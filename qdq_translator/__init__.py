@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from qdq_translator.api.results import Bundle, Explanation, Report, Tuning, Verification
     from qdq_translator.core.errors import UserError
     from qdq_translator.core.options import TranslateOptions
-    from qdq_translator.workflows.explicit import Explicit
-    from qdq_translator.workflows.translator import Translation
+    from qdq_translator.translation.explicit import Explicit
+    from qdq_translator.translation.translator import Translation
 
 _PLACES = {
     "api.functions": ("calibrate", "deploy", "explain", "explicit", "plan", "report", "translate", "tune", "verify"),
     "api.results": ("Bundle", "Explanation", "Report", "Tuning", "Verification"),
     "core.errors": ("UserError",),
     "core.options": ("TranslateOptions",),
-    "workflows.explicit": ("Explicit",),
-    "workflows.translator": ("Translation",),
+    "translation.explicit": ("Explicit",),
+    "translation.translator": ("Translation",),
 }
 __all__ = [
     "Bundle",

@@ -14,19 +14,22 @@ import gc
 import importlib
 import os
 import sys
-from typing import Iterator, Optional, Sequence
+from typing import Any, Iterator, Optional, Sequence
 
 from qdq_translator._version import __version__
-from qdq_translator.commands import COMMANDS, options_of_command
+from qdq_translator.commands import COMMANDS, HIDDEN, options_of_command
 from qdq_translator.core.errors import UsageError, UserError, unexpected
+from qdq_translator.core.printable import printable
 
 
-def run_command(module_name: str, prog: str, argv: Sequence[str]) -> int:
-    """Parses `argv` for one command and runs it; errors become one or two sentences and an exit status."""
+def run_command(module_name: str, prog: str, argv: Sequence[str], as_is: bool = False) -> int:
+    """Parses `argv` for one command and runs it; errors become one or two sentences and an exit status. as_is: adds
+    no options by default, as NVIDIA's script."""
     gc.set_threshold(20_000)  # the default looks for cycles 30 times as often: a sixth of a translation
     atexit.register(gc.freeze)  # nothing is left to collect then, and looking costs as much as importing ONNX does
     try:
-        status = _run(module_name, prog, argv)
+        with printable():
+            status = _run(module_name, prog, [*argv, "--as_is"] if as_is else argv)
     except BrokenPipeError:
         _abandon_output()
         return 1
@@ -69,7 +72,9 @@ def _run(module_name: str, prog: str, argv: Sequence[str]) -> int:
     try:
         from qdq_translator.core.parsing import make_parser, normalise_flags
 
-        options = make_parser(options_of_command(module_name), prog).parse_args(normalise_flags(argv))
+        everything = "--all" in argv or "--as_is" in argv
+        parser = make_parser(options_of_command(module_name), prog, everything)
+        options: Any = parser.parse_args(normalise_flags(argv))
         module = importlib.import_module(f"qdq_translator.commands.{module_name}")
         with _log_on_stderr():
             return int(module.run(options))
@@ -83,7 +88,7 @@ def _run(module_name: str, prog: str, argv: Sequence[str]) -> int:
 
 
 def _told(error: Exception, prog: str, verbose: bool) -> int:
-    """Prints what went wrong, with `verbose` where; the exit status."""
+    """Prints the error, with `verbose` where; the exit status."""
     if verbose:
         import traceback
 
@@ -91,7 +96,7 @@ def _told(error: Exception, prog: str, verbose: bool) -> int:
     elif isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("qdq_translator"):
         print(
             f"{prog}: the Python package '{error.name}' is not installed. Install the program with all that it needs: "
-            "python3 -m pip install qdq-translator (or 'pip install .' in a checkout).",
+            "python3 -m pip install . in its checkout.",
             file=sys.stderr,
         )
     else:
@@ -128,10 +133,10 @@ def main(argv: Optional[Sequence[str]] = None, prog: str = "qdq-translator") -> 
         _complete()
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv[:1] == ["help"]:
-        argv = [*argv[1:2], "--help"]
-    if argv and argv[0].replace("_", "-") in COMMANDS:
-        name = argv[0].replace("_", "-")
-        return run_command(COMMANDS[name][0], f"{prog} {name}", argv[1:])
+        argv = [*argv[1:2], "--help", *argv[2:]]
+    known = {**COMMANDS, **HIDDEN}
+    if argv and argv[0] in known:
+        return run_command(known[argv[0]][0], f"{prog} {argv[0]}", argv[1:])
     if argv and argv[0] in ("--version", "-V"):
         print(f"qdq-translator {__version__}")
         return 0
@@ -144,7 +149,7 @@ def main(argv: Optional[Sequence[str]] = None, prog: str = "qdq-translator") -> 
     try:
         print(f"usage: {prog} COMMAND [options]\n\ncommands:", file=stream)
         for name, (_, summary) in COMMANDS.items():
-            print(f"  {name:<13} {summary}", file=stream)
+            print(f"  {name:<10} {summary}", file=stream)
         print(f"\n'{prog} help COMMAND' lists the options of a command.", file=stream, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
@@ -156,7 +161,7 @@ def main_translate(argv: Optional[Sequence[str]] = None) -> int:
     """`qdq_translator.py ...`: translate, with NVIDIA's flags."""
     if "_ARGCOMPLETE" in os.environ:
         _complete()
-    return run_command("translate", "qdq_translator.py", list(sys.argv[1:] if argv is None else argv))
+    return run_command("translate", "qdq_translator.py", list(sys.argv[1:] if argv is None else argv), as_is=True)
 
 
 def _complete() -> None:
@@ -169,6 +174,6 @@ def _complete() -> None:
 def main_module(argv: Optional[Sequence[str]] = None) -> int:
     """`python3 -m qdq_translator ...`: a command of `qdq-translator`, or NVIDIA's flags."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    if argv and (argv[0].replace("_", "-") in COMMANDS or argv[0] == "help"):
+    if argv and (argv[0] in (*COMMANDS, *HIDDEN, "help")):
         return main(argv, "python3 -m qdq_translator")
     return main_translate(argv)

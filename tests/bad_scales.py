@@ -17,14 +17,14 @@ import numpy as np
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.formats.layer_precisions import parse_layer_precisions
 from qdq_translator.core.formats.verify_rows import Sensitivity
-from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.ir.types import TensorTypes
-from qdq_translator.planning.placement import Placement
-from qdq_translator.simulate.account import Judge, Quality
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, simulate
-from qdq_translator.simulate.inputs import Samples, input_specs, random_samples
-from qdq_translator.simulate.run import Session
-from qdq_translator.simulate.sensitivity import measure_sensitivity
+from qdq_translator.lab.simulate.account import Judge, Quality
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model, simulate
+from qdq_translator.lab.simulate.inputs import Samples, input_specs, random_samples
+from qdq_translator.lab.simulate.run import Session
+from qdq_translator.lab.simulate.sensitivity import measure_sensitivity
+from qdq_translator.translation.ir.graph import Graph, Node
+from qdq_translator.translation.ir.types import TensorTypes
+from qdq_translator.translation.planning.placement import Placement
 from tests.conftest import ZOO
 from tests.small_models import model
 

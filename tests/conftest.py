@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from qdq_translator.passes import pipeline
+from qdq_translator.translation.passes import pipeline
 
 os.environ.setdefault("QDQ_TRANSLATOR_CHECK_PASSES", "1")
 """Every translation of the tests, in this process and in those that it starts, holds each pass to what it ensures."""

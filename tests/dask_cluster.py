@@ -12,7 +12,7 @@ import time
 from typing import Any, Iterator
 
 from qdq_translator.core.errors import UserError
-from qdq_translator.simulate.evaluation import evaluation
+from qdq_translator.lab.simulate.evaluation import evaluation
 
 
 def free_port() -> int:

@@ -5,7 +5,7 @@ Weights stay as they are quantized and are dequantized by ONNX Runtime itself. W
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 import onnx
@@ -69,8 +69,9 @@ def bypassed(model: onnx.ModelProto, saturate_weights: bool = True) -> onnx.Mode
             single = float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0]), zero.dtype.name
             for name in node.output:
                 codes[name] = single
-            op = "Relu" if zero.dtype == np.uint8 and not zero.any() else "Identity"
-            nodes.append(helper.make_node(op, [node.input[0]], list(node.output), node.name))
+            ends = (np.float32(code - zero.astype(np.int64)) * scale for code in LIMITS[zero.dtype.name])
+            bounds = [] if _is_symmetric(zero) else [min(next(ends).flat), max(next(ends).flat)]
+            nodes.append(_clip(graph, node, bounds))
         elif node.op_type == DQ and node.input[0] not in constant_names:
             nodes.append(helper.make_node("Identity", [node.input[0]], list(node.output), node.name))
         elif any(i in codes for i in node.input):
@@ -91,18 +92,27 @@ def bypassed(model: onnx.ModelProto, saturate_weights: bool = True) -> onnx.Mode
     return model
 
 
+def _is_symmetric(zero: np.ndarray) -> bool:
+    """INT8 saturates at the same values as such a quantizer."""
+    return bool((zero == (0 if zero.dtype == np.int8 else 128)).all())
+
+
 def _float_clip(
     graph: onnx.GraphProto, node: onnx.NodeProto, bounds: list[np.ndarray], scale: float, zero: int, kind: str
 ) -> onnx.NodeProto:
-    names: list[str] = []
-    for bound, limit in zip(bounds, LIMITS[kind]):
-        code = int(bound)
-        if abs(code - limit) <= 1:  # the type's own limit, or the narrow range [-127, 127]
-            names.append("")
-            continue
-        name = f"{node.output[0]}_bound_{len(names)}"
-        graph.initializer.append(numpy_helper.from_array(np.float32((code - zero) * scale), name))
-        names.append(name)
+    """Without a bound that is the type's own limit, or that of the narrow range [-127, 127]: an earlier clamp has it,
+    or INT8 saturates there."""
+    real = [np.float32((int(bound) - zero) * scale) for bound in bounds]
+    own = [abs(int(bound) - limit) <= 1 for bound, limit in zip(bounds, LIMITS[kind])]
+    return _clip(graph, node, [None if is_own else value for value, is_own in zip(real, own)])
+
+
+def _clip(graph: onnx.GraphProto, node: onnx.NodeProto, bounds: list[Any]) -> onnx.NodeProto:
+    """The node as a Clip; None: no bound."""
+    names = ["" if bound is None else f"{node.output[0]}_bound_{index}" for index, bound in enumerate(bounds)]
+    graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(bound, np.float32), name) for bound, name in zip(bounds, names) if name
+    )
     if not any(names):
         return helper.make_node("Identity", [node.input[0]], list(node.output), node.name)
     return helper.make_node("Clip", [node.input[0], *names], list(node.output), node.name)

@@ -88,7 +88,7 @@ _RECORDS = "test_records.py"
 
 
 def files() -> list[Path]:
-    package = ROOT / "qdq_translator"
+    package = ROOT / "qdq_translator" / "translation"
     return sorted(p for room in ROOMS for p in (package / room).rglob("*.py"))
 
 

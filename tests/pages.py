@@ -8,7 +8,7 @@ from typing import Any, Sequence
 from qdq_translator.core.formats.engine_rows import Engine
 from qdq_translator.core.formats.report_rows import Report
 from qdq_translator.core.formats.rows import plain, read
-from qdq_translator.output.report import changes, html, model
+from qdq_translator.translation.report import changes, html, model
 
 
 def rows(report: dict[str, Any]) -> Report:

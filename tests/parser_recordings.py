@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.types import TensorTypes
-from qdq_translator.qdq.restore import restore
-from qdq_translator.targets.parser_network import OwnTensor, ParsedNetwork, Version
+from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.ir.types import TensorTypes
+from qdq_translator.translation.qdq.restore import restore
+from qdq_translator.translation.targets.parser_network import OwnTensor, ParsedNetwork, Version
 
 OWN = Path(__file__).parent / "data" / "parsers"
 VERSIONS = ("8.5", "8.6", "10.3", "10.10")

@@ -35,7 +35,8 @@ from qdq_translator import TranslateOptions
 from qdq_translator.core.diagnostics import RENAMED_NODES, Diagnostic
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.workflows.translator import Translation, translate
+from qdq_translator.lab.laboratory import translate
+from qdq_translator.translation.translator import Translation
 from tests.conftest import DATA, OWN_MODELS
 from tests.fuzz.seeds import seeds
 from tests.record_models import dialects
@@ -127,7 +128,7 @@ def _lines(case: Case) -> list[str]:
     options = dict(case.options)
     assume = options.pop("assume_scales", False)
     try:
-        with mock.patch("qdq_translator.targets.platforms.installed_tensorrt", return_value=None):
+        with mock.patch("qdq_translator.translation.targets.platforms.installed_tensorrt", return_value=None):
             made = translate(model_of(case), TranslateOptions(**options), assume_scales=assume)
         return [*_network(made), *_scales(made), *_plan(made), *_said(made)]
     except UserError as error:

@@ -12,11 +12,11 @@ import pytest
 from onnx import numpy_helper
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.types import TensorTypes
-from qdq_translator.planning.placement import Placement, place
-from qdq_translator.simulate.implicit import ImplicitNetwork, copy_model
-from qdq_translator.workflows.translator import Translation
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, copy_model
+from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.ir.types import TensorTypes
+from qdq_translator.translation.planning.placement import Placement, place
+from qdq_translator.translation.translator import Translation
 from tests.explicit_reference import assert_equal_function, bypassed, random_inputs, run
 
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")

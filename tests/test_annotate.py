@@ -11,8 +11,8 @@ from onnx import parser
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.formats.calibration_cache import scale_to_hex
-from qdq_translator.passes import annotate
-from qdq_translator.passes.annotate import PREFIX
+from qdq_translator.translation.passes import annotate
+from qdq_translator.translation.passes.annotate import PREFIX
 
 MODEL = """
 <ir_version: {ir}, opset_import: ["" : {opset}]>

@@ -105,31 +105,31 @@ def test_models(form: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("function", "wrong", "said"),
     [
-        ("translate", {"asymmetric": "yes"}, "--asymmetric: 'yes' is none of error, widen"),
-        ("translate", {"preset": "DLA"}, "--preset: 'DLA' is none of gpu, dla. Did you mean dla?"),
+        ("translate", {"asymmetric": "yes"}, "asymmetric: 'yes' is none of error, widen"),
+        ("translate", {"preset": "DLA"}, "preset: 'DLA' is none of gpu, dla. Did you mean dla?"),
         (
             "translate",
             {"target": "orin"},
-            "--target: 'orin' is none of gpu, orin-dla, xavier-dla. Did you mean orin-dla?",
+            "target: 'orin' is none of gpu, orin-dla, xavier-dla. Did you mean orin-dla?",
         ),
-        ("translate", {"target": 5}, "--target: 5 is not of the type 'gpu' or 'orin-dla' or 'xavier-dla'."),
-        ("translate", {"max_bits_lost": "a"}, "--max_bits_lost: 'a' is not of the type float. Resolution that"),
-        ("translate", {"max_bits_lost": 10**400}, "--max_bits_lost 10000000000000000000 is not possible."),
-        ("translate", {"keep_fp16": "conv"}, "--keep_fp16: 'conv' is not of the type list of str."),
-        ("translate", {"infer_bounds": 1}, "--infer_bounds: 1 is not of the type bool."),
-        ("translate", {"presets": "dla"}, "There is no option 'presets'. Did you mean preset?"),
-        ("translate", {"image_std": [0.0]}, "--image_std must be positive."),
-        ("translate", {"calibrate_samples": 0}, "--calibrate_samples 0 is not a number of samples."),
-        ("translate", {"power_mode": "MAXN"}, "--power_mode is a time on a DLA."),
-        ("plan", {"target": "gpu"}, "--target: 'gpu' is none of orin-dla, xavier-dla."),
+        ("translate", {"target": 5}, "target: 5 is not of the type 'gpu' or 'orin-dla' or 'xavier-dla'."),
+        ("translate", {"max_bits_lost": "a"}, "max_bits_lost: 'a' is not of the type float. Resolution that"),
+        ("translate", {"max_bits_lost": 10**400}, "max_bits_lost 10000000000000000000 is not possible."),
+        ("translate", {"keep_fp16": "conv"}, "keep_fp16: 'conv' is not of the type list of str."),
+        ("translate", {"infer_bounds": 1}, "infer_bounds: 1 is not of the type bool."),
+        ("translate", {"presets": "dla"}, "There is no option 'presets'. Did you mean preset"),
+        ("translate", {"image_std": [0.0]}, "image_std must be positive."),
+        ("translate", {"calibrate_samples": 0}, "calibrate_samples 0 is not a number of samples."),
+        ("translate", {"power_mode": "MAXN"}, "power_mode is a time on a DLA."),
+        ("plan", {"target": "cpu"}, "target: 'cpu' is none of gpu, orin-dla, xavier-dla."),
         ("plan", {"html": "page.html"}, "There is no option 'html'."),
-        ("explicit", {"float_type": "fp8"}, "--float_type: 'fp8' is none of fp16, fp32."),
-        ("verify", {"rounding": "x"}, "--rounding: 'x' is none of auto, even, away."),
-        ("verify", {"samples": "a"}, "--samples: 'a' is not of the type int or None."),
-        ("verify", {"min_cosine": 2.0}, "--min_cosine 2 is out of range."),
-        ("tune", {"evaluations": 0, "max_drop": 1.0}, "--evaluations 0 is out of range."),
+        ("explicit", {"float_type": "fp8"}, "float_type: 'fp8' is none of fp16, fp32."),
+        ("verify", {"rounding": "x"}, "rounding: 'x' is none of auto, even, away."),
+        ("verify", {"samples": "a"}, "samples: 'a' is not of the type int or None."),
+        ("verify", {"min_cosine": 2.0}, "min_cosine 2 is out of range."),
+        ("tune", {"passes": 0, "max_drop": 1.0}, "passes 0 is out of range."),
         ("tune", {}, "No goal was given."),
-        ("deploy", {"consumers": "trtexec"}, "--consumers: 'trtexec' is not of the type list of str."),
+        ("deploy", {"consumers": "trtexec"}, "consumers: 'trtexec' is not of the type list of str."),
     ],
 )
 def test_wrong_options(function: str, wrong: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_tune_with_a_callable(tmp_path: Path) -> None:
         Loader(),
         metric=top1,
         max_drop=3.0,
-        evaluations=6,
+        passes=6,
         output_dir=tmp_path,
         preset="dla",
         shapes=["input:1x1x16x16"],
@@ -249,15 +249,16 @@ def test_deploy(tmp_path: Path) -> None:
     told: list[str] = []
     made = qt.deploy(
         qt.translate(EXAMPLE_MODEL).model,  # float
-        "jetpack-6.2",
-        data=INPUTS[:32],
+        INPUTS[:32],
+        board="jetpack-6.2",
         consumers=["trtexec", "onnxruntime"],
         output_dir=tmp_path / "bundle",
         shapes=["input:1x1x16x16"],
         progress=lambda what, done, total: told.append(what),
     )
     assert (made.folder / "README.md").exists() and set(made.to_dict()["consumers"]) == {"trtexec", "onnxruntime"}
-    assert told and len(repr(made).splitlines()) <= 10 and made.to_dict()["verdict"] in repr(made)
+    assert told and len(repr(made).splitlines()) <= 10 and made.good is True
+    assert made.milliseconds and "(estimate)" in repr(made) and made.to_dict()["next"] in repr(made)
 
 
 def test_explicit(tmp_path: Path) -> None:
@@ -350,10 +351,10 @@ def test_examples_of_the_documentation_run(tmp_path: Path, monkeypatch: pytest.M
     shutil.copy(EXAMPLE_MODEL, "model.onnx")
     onnx.save(qt.translate(EXAMPLE_MODEL).model, "float.onnx")
     names: dict[str, Any] = {"loader": Loader()}
-    assert len(BLOCKS) == 5 and max(len(block.splitlines()) for block in BLOCKS) <= 20
+    assert len(BLOCKS) == 4 and max(len(block.splitlines()) for block in BLOCKS) <= 20
     for block in BLOCKS:
         exec(block, names)
-    assert names["found"].holds and names["rows"] == [row for row in names["rows"] if row["reason"]]
+    assert names["found"].holds
     assert names["plan"].report["cost"]["milliseconds"] > 0 and len(names["made"].tensor_scales) > 10
 
 
@@ -364,7 +365,7 @@ qt.verify("m.onnx")  # no translation
 qt.TranslateOptions(target="orin")
 qt.translate("m.onnx", preset="DLA")
 qt.plan("m.onnx", platfrom="jetpack-6.2")
-qt.tune("m.onnx", "data.npz", evaluations="many")
+qt.tune("m.onnx", "data.npz", passes="many")
 """
 
 

@@ -1,4 +1,4 @@
-"""The tutorial's picture is what its script draws from the model that ships."""
+"""The first hour's picture is what its script draws from the model that ships."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.located import EXAMPLE_MODEL
 
 ROOT = Path(__file__).resolve().parents[1]
-README = ROOT / "docs" / "tutorial.md"
+README = ROOT / "docs" / "first_hour.md"
 SCRIPT, PICTURE = ROOT / "assets" / "draw_residual_block.py", ROOT / "assets" / "residual_block.svg"
 
 
@@ -46,7 +46,7 @@ def test_another_block_is_refused_with_its_reason(tmp_path: Path) -> None:
     assert done.returncode == 1 and "layers on both branches" in done.stderr and not (tmp_path / "x.svg").exists()
 
 
-def test_the_table_of_the_tutorial_is_the_model_that_ships() -> None:
+def test_the_table_of_the_first_hour_is_the_model_that_ships() -> None:
     rows = re.findall(
         r"^\| (?:before|after): .*?\| (\d+) \| (\d+) \| (\d+) \|", README.read_text(encoding="utf-8"), re.M
     )

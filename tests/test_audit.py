@@ -16,13 +16,13 @@ from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.progress import silent
-from qdq_translator.planning.placement import Placement
-from qdq_translator.simulate.calibration.audit import audit_network
-from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
-from qdq_translator.simulate.inputs import input_specs, load_samples
-from qdq_translator.simulate.metrics import Comparison
-from qdq_translator.simulate.run import Session
-from qdq_translator.workflows.verification import verify
+from qdq_translator.lab.simulate.calibration.audit import audit_network
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, simulate
+from qdq_translator.lab.simulate.inputs import input_specs, load_samples
+from qdq_translator.lab.simulate.metrics import Comparison
+from qdq_translator.lab.simulate.run import Session
+from qdq_translator.lab.verification import verify
+from qdq_translator.translation.planning.placement import Placement
 from tests.small_models import model, pair
 
 GRAPH = f"""net (float[N, 4, 8, 8] x) => (float[N, 4, 8, 8] y) {{
@@ -83,9 +83,12 @@ def test_histograms_hold_every_value_and_the_clip_lines(data: Path, tmp_path: Pa
 def weights_of(explicit: onnx.ModelProto, data: Path, folder: Path, *more: str) -> list:  # type: ignore[type-arg]
     onnx.save(explicit, folder / "net.onnx")
     net, out = str(folder / "net.onnx"), str(folder / "t")
-    assert main(["translate", net, "-o", out, *more, "--quiet"]) == 0
+    assert main(["translate", net, "-o", out, *more]) == 0
     saved = str(folder / "results.json")
-    assert main(["verify", "-i", net, "-t", out, "--inputs", str(data), "--audit", "--save", saved]) == 0
+    assert (
+        main(["verify", "-i", net, "-t", out, "--inputs", str(data), "--audit", "--save", saved, "--allow_suspicious"])
+        == 0
+    )
     return list(json.loads(Path(saved).read_text())["audit"]["weights"])
 
 
@@ -123,8 +126,8 @@ def test_weights_by_channel(data: Path, tmp_path: Path) -> None:
 
 def test_the_worst_comes_first(data: Path, tmp_path: Path) -> None:
     audit = audited(network(sa=1 / 127, sb=40 / 127), data, tmp_path / "t")
-    assert [row.tensor for row in audit.tensors] == ["a", "b", "x"]
-    assert audit.tensors[0].gain_db > 10 and audit.tensors[1].gain_db > 10 and audit.tensors[2].gain_db < 1
+    assert [row.tensor for row in audit.tensors] == ["a", "b", "b_clamp", "x"]  # a clamp before the output (rule Q9)
+    assert audit.tensors[0].gain_db > 10 and audit.tensors[1].gain_db > 10 and audit.tensors[-1].gain_db < 1
     assert audited(network(), data, tmp_path / "fits").unlike == ""
 
 
@@ -160,10 +163,11 @@ def output_noise(explicit: onnx.ModelProto, data: Path, **options: object) -> fl
 
 def test_k2_replaces_named_scales_only_and_the_outputs_gain(data: Path) -> None:
     explicit = network(sa=1 / 127, sb=40 / 127)
-    before = translate(explicit).scales
+    before = translate(explicit, TranslateOptions(calibrate=str(data))).scales
     named = translate(explicit, TranslateOptions(calibrate=str(data), recalibrate=["a"]))
     assert named.scales["a"].origin.rule == "K2" and "was 0.007874" in named.scales["a"].origin.note
-    assert {n: named.scales[n] for n in ("x", "b")} == {n: before[n] for n in ("x", "b")}
+    assert named.scales["x"] == before["x"] and named.scales["b"] == before["b"]
+    assert {*before} == {*named.scales} == {"x", "a", "b"}  # no data exceed the range of b: no clamp (rule Q9)
     assert 2.5 < named.scales["a"].amax < 5 and any(d.rule == "K2" for d in named.diagnostics.warnings)
     noises = [
         output_noise(explicit, data),
@@ -187,7 +191,7 @@ def test_k2_scales_are_handed_on(data: Path) -> None:
 def test_what_cannot_be_recalibrated(data: Path) -> None:
     with pytest.raises(UserError, match=r"'aa' has no scale .*Did you mean a"):
         translate(network(), TranslateOptions(calibrate=str(data), recalibrate=["aa"]))
-    with pytest.raises(UsageError, match="--calibrate"):
+    with pytest.raises(UsageError, match="calibrate"):
         translate(network(), TranslateOptions(recalibrate=["a"]))
 
 
@@ -274,7 +278,7 @@ def test_inputs_unlike_those_of_the_calibration(wrong: str, photographic: tuple[
     values = pictures(64, 1)
     np.save(tmp_path / "x.npy", WRONG[wrong](values) if wrong else values)
     asked = Options(
-        model=str(photographic[0]), translation=str(photographic[1]), inputs=str(tmp_path / "x.npy"), audit=True
+        model=str(photographic[0]), translation=str(photographic[1]), data=str(tmp_path / "x.npy"), audit=True
     )
     unlike = verify(asked)["audit"]["unlike"]
     assert bool(unlike) == bool(wrong) and ("unlike those of the calibration" in unlike or not wrong)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -64,10 +65,10 @@ def action(runner: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
             0,
             "",
         ),
-        ({"fail_under_int8_macs": "99"}, 1, "below --fail_under_int8_macs 99"),
+        ({"options": "--as_is", "fail_under_int8_macs": "99"}, 1, "below --fail_under_int8_macs 99"),
         ({"options": DLA, "fail_over_ms": "0.00001"}, 1, "over --fail_over_ms 1e-05"),
-        ({"metric": "metric.py:right", "max_metric_drop": "-1", "inputs": "data"}, 1, "--max_metric_drop"),
-        ({"metric": "metric.py:right", "max_metric_drop": "0.5", "inputs": "data", "labels": "labels.npy"}, 0, ""),
+        ({"metric": "metric.py:right", "max_drop": "-1", "inputs": "data"}, 1, "--max_drop"),
+        ({"metric": "metric.py:right", "max_drop": "0.5", "inputs": "data", "labels": "labels.npy"}, 0, ""),
         ({"min_cosine": "1", "options": "--infer_add_scales", "inputs": str(SAMPLES)}, 1, "--min_cosine"),
         ({"options": "--strict; touch hacked"}, 2, "touch hacked"),
     ],
@@ -112,3 +113,27 @@ def test_requirements_are_those_of_the_package() -> None:
     parser.read(ROOT / "setup.cfg")
     lines = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
     assert lines == parser["options"]["install_requires"].split("\n")[1:]
+
+
+@pytest.mark.parametrize("name", [".ci/requirements.lock", "constraints/action.txt"])
+def test_a_lock_file_has_a_hash_for_everything_that_is_required(name: str) -> None:
+    """One version of each package, with hashes, among them all that setup.cfg asks for; `.ci/lock` writes it."""
+    text = (ROOT / name).read_text(encoding="utf-8").replace("\\\n", " ")
+    rows = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    assert all("==" in row[0] and any(word.startswith("--hash=sha256:") for word in row) for row in rows)
+    assert "://" not in text, "packages come from the index of who installs them"
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    wanted = setup["options"]["install_requires"] + setup["options.extras_require"]["verify"]
+    required = {
+        re.split(r"[^\w.-]", line.strip())[0].lower()
+        for line in wanted.splitlines()
+        if line.strip() and '< "3.10"' not in line
+    }
+    assert required <= {re.split(r"[=\[]", row[0])[0].lower() for row in rows}
+
+
+def test_the_action_installs_only_what_is_locked() -> None:
+    step = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"][0]
+    commands = [line for line in step["run"].splitlines() if "pip install" in line]
+    assert commands and all("--require-hashes" in line or "--no-deps" in line for line in commands)

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from qdq_translator.board.engine import versions
 from qdq_translator.cli import main
 from qdq_translator.core.disk import write_file
 from qdq_translator.core.errors import UserError
-from qdq_translator.engine import versions
 from tests.trt_bindings import models
 
 
@@ -80,7 +80,7 @@ def test_baseline_command(
 def test_explicit_command(without_tensorrt: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tmp_path / "a model.onnx"
     model.write_bytes(models.network(batch="N").SerializeToString())
-    _, out, _ = run(capsys, "-t", str(model), "--explicit", "--opt_shapes", "images:2x3x4x4")
+    _, out, _ = run(capsys, "-t", str(model), "--opt_shapes", "images:2x3x4x4")
     assert out.replace(" \\\n  ", " ") == (
         f"trtexec '--onnx={model}' --int8 --fp16 --minShapes=images:2x3x4x4 --optShapes=images:2x3x4x4 "
         f"--maxShapes=images:2x3x4x4 '--saveEngine={tmp_path}/a model_explicit.engine' --profilingVerbosity=detailed "
@@ -142,12 +142,12 @@ def test_usage_errors_come_before_tensorrt(
     assert (status, out) == (2, "") and words in err
 
 
-def test_explicit_is_not_for_a_dla(without_tensorrt: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = models.translation(tmp_path, models.network()).model
-    status, _, err = run(capsys, "-t", str(model), "--explicit", "--target", "orin-dla")
+def test_a_network_with_qdq_is_not_for_a_dla(
+    without_tensorrt: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "q.onnx").write_bytes(models.network().SerializeToString())
+    status, _, err = run(capsys, "-t", str(tmp_path / "q.onnx"), "--target", "orin-dla")
     assert status == 2 and "cannot run Q/DQ models" in err
-    status, _, err = run(capsys, "-t", str(tmp_path), "--explicit")
-    assert status == 1 and "-t names the model with Q/DQ nodes" in err
 
 
 def test_help_needs_no_tensorrt(without_tensorrt: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,7 +158,9 @@ def test_help_needs_no_tensorrt(without_tensorrt: None, capsys: pytest.CaptureFi
 
 def test_build_does_not_import_onnx() -> None:
     """A board may lack the package: TensorRT's own parser reads the model."""
-    code = "import sys, qdq_translator.engine.builder, qdq_translator.commands.build; print('onnx' in sys.modules)"
+    code = (
+        "import sys, qdq_translator.board.engine.builder, qdq_translator.commands.build; print('onnx' in sys.modules)"
+    )
     root = Path(__file__).resolve().parents[1]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
     assert done.stdout == "False\n"

@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import pytest
 
-from qdq_translator.simulate.calibration.histogram import BINS, Histogram
-from qdq_translator.simulate.calibration.methods import (
+from qdq_translator.lab.simulate.calibration.histogram import BINS, Histogram
+from qdq_translator.lab.simulate.calibration.methods import (
     LEVELS,
     METHODS,
     MOST_CLIPPED,

@@ -12,15 +12,21 @@ import pytest
 from onnx import TensorProto, helper
 
 from qdq_translator import cli
+from qdq_translator.board.engine import inspector, layer_info
+from qdq_translator.board.engine.inspector import check_engine
+from qdq_translator.board.engine.layer_info import (
+    EngineLayer,
+    fused_names,
+    parse_layer_info,
+    precision_of,
+    read_layer_info,
+)
+from qdq_translator.board.engine.messages import parse_log
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.schemas import report_schema
-from qdq_translator.engine import inspector
-from qdq_translator.engine.inspector import check_engine
-from qdq_translator.engine.layer_info import EngineLayer, fused_names, parse_layer_info, precision_of, read_layer_info
-from qdq_translator.engine.messages import parse_log
-from qdq_translator.targets.precision import LayerPlan
+from qdq_translator.translation.targets.precision import LayerPlan
 from tests.conftest import SHARED, need_shared
 from tests.json_examples import minimal
 
@@ -82,11 +88,12 @@ def test_the_real_engine_of_mobilenet() -> None:
     assert [n for n in nodes if result[n][0] != "obeyed"] == ["GlobalAveragePool_843"]
     assert result["GlobalAveragePool_843"] == ("disobeyed", "fp16")
     summary = check.summary()
-    assert summary.engine_layers == text.count('"LayerType"') == 73
     assert summary.unfused_qdq == text.count('"Origin": "QDQ"') == 17
     assert summary.reformats == text.count('"Origin": "REFORMAT"') == 1
     assert summary.int8["obeyed"] == len(nodes) - 1
-    assert check.unfused_qdq[0] == inspector.ExtraLayer("QuantizeLinear_2", "Reformat", "fp32 -> int8")
+    first = check.unfused_qdq[0]
+    assert (first.name, first.layer_type, first.change) == ("QuantizeLinear_2", "Reformat", "fp32 -> int8")
+    assert first.layouts == "linear -> CHW4" and "the network's input is" in first.why
     assert check.reformats[0].change == "fp16"
     kinds = [e.change for e in check.unfused_qdq]
     rows = [r for r in json.loads(text)["Layers"] if r.get("Origin") == "QDQ"]
@@ -375,7 +382,7 @@ def engine_file(folder: Path, weights: str) -> str:
 
 def test_the_command_with_a_plan_from_config_and_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_translation(tmp_path, None)
-    good = ["check-engine", "-t", str(tmp_path), "--layer_info", engine_file(tmp_path, "Int8")]
+    good = ["report", "-t", str(tmp_path), engine_file(tmp_path, "Int8")]
     assert cli.main([*good, "--strict", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert [(v["name"], v["planned"], v["verdict"]) for v in result["layers"]] == [
@@ -383,7 +390,7 @@ def test_the_command_with_a_plan_from_config_and_model(tmp_path: Path, capsys: p
         ("relu", "int8", "obeyed"),
         ("exp", "fp16", "obeyed"),
     ]
-    bad = ["check-engine", "-t", str(tmp_path), "--layer_info", engine_file(tmp_path, "Half")]
+    bad = ["report", "-t", str(tmp_path), engine_file(tmp_path, "Half")]
     assert cli.main(bad) == 0
     printed = capsys.readouterr().out
     assert "0 of 2" in printed
@@ -411,7 +418,7 @@ def test_the_command_with_a_plan_from_the_report(tmp_path: Path, capsys: pytest.
     write_translation(tmp_path, {**minimal(report_schema()), "plan": [{**row, **given} for given in plan]})
     log = tmp_path / "log.txt"
     log.write_text("[I] [TRT] [DlaLayer] w + conv [bold] + relu\n[I] [TRT] [GpuLayer] POINTWISE: PWN(exp)\n")
-    arguments = ["check-engine", "-t", str(tmp_path), "--layer_info", engine_file(tmp_path, "Int8"), "--log", str(log)]
+    arguments = ["report", "-t", str(tmp_path), engine_file(tmp_path, "Int8"), "--log", str(log)]
     assert cli.main([*arguments, "--strict"]) == 0
     capsys.readouterr()
     assert cli.main([*arguments, "--fail_on_gpu_fallback", "--json"]) == 1
@@ -426,7 +433,7 @@ def test_an_engine_of_another_model_is_an_error(tmp_path: Path, capsys: pytest.C
     write_translation(tmp_path, None)
     path = tmp_path / "info.json"
     path.write_text(json.dumps({"Layers": [row("other", "CaskConvolution", INT8_8, INT8_8)]}))
-    assert cli.main(["check-engine", "-t", str(tmp_path), "--layer_info", str(path)]) == 1
+    assert cli.main(["report", "-t", str(tmp_path), str(path)]) == 1
     assert "has a name of net_noqdq.onnx" in capsys.readouterr().err
 
 
@@ -442,9 +449,56 @@ def test_the_plan_of_a_real_translation(tmp_path: Path, capsys: pytest.CaptureFi
         path = tmp_path / "info.json"
         path.write_text(json.dumps({"Layers": rows}))
         capsys.readouterr()
-        assert (
-            cli.main(["check-engine", "-t", str(tmp_path), "--layer_info", str(path), "--strict", "--json"]) == status
-        )
+        assert cli.main(["report", "-t", str(tmp_path), str(path), "--strict", "--json"]) == status
         result = json.loads(capsys.readouterr().out)
         assert result["summary"]["obeys"] == (status == 0)
         assert [v["name"] for v in result["layers"]] == [p["name"] for p in plan]
+
+
+WORDS = {
+    "CHW32": "Thirty-two wide channel vectorized row major Int8 format",
+    "CHW4": "Four wide channel vectorized row major Int8 format",
+    "CHW16": "Sixteen wide channel vectorized row major FP16 format",
+    "HWC8": "Channel major FP16 format where channel % 8 == 0",
+    "linear": "Row major linear FP32",
+}
+
+
+def layer_of(name: str, kind: str, reads: tuple[str, str], writes: tuple[str, str]) -> layer_info.EngineLayer:
+    ends = [(layer_info.EngineTensor(tensor, WORDS[layout]),) for tensor, layout in (reads, writes)]
+    return layer_info.EngineLayer(name, kind, *ends)
+
+
+def test_reformats_stand_between_layers_for_a_reason() -> None:
+    """CHW32 -> CHW4 -> CHW32 around a Resize, a change of type, and one at each end of the network."""
+    layers = [
+        layer_of("in", "Reformat", ("x", "linear"), ("x'", "CHW32")),
+        layer_of("c1", "CaskConvolution", ("x'", "CHW32"), ("a", "CHW32")),
+        layer_of("r1", "Reformat", ("a", "CHW32"), ("a'", "CHW4")),
+        layer_of("resize", "Resize", ("a'", "CHW4"), ("b", "CHW4")),
+        layer_of("r2", "Reformat", ("b", "CHW4"), ("b'", "CHW32")),
+        layer_of("c2", "CaskConvolution", ("b'", "CHW32"), ("c", "CHW32")),
+        layer_of("c3", "CaskConvolution", ("c", "CHW32"), ("d", "CHW32")),
+        layer_of("r3", "Reformat", ("d", "CHW32"), ("d'", "HWC8")),
+        layer_of("s", "Softmax", ("d'", "HWC8"), ("e", "HWC8")),
+    ]
+    check = inspector.check_engine([], layers)
+    found = {row.name: row for row in (*check.reformats, *check.quantizers)}
+    around = "Resize computes in CHW4 here, and the layers around it in CHW32"
+    assert (found["r1"].layouts, found["r1"].between, found["r1"].why) == ("CHW32 -> CHW4", ("c1", "resize"), around)
+    assert (found["r2"].layouts, found["r2"].between, found["r2"].why) == ("CHW4 -> CHW32", ("resize", "c2"), around)
+    assert found["r3"].why == "CaskConvolution writes int8, Softmax reads fp16"
+    assert found["in"].between == ("", "c1") and "the network's input is Row major linear FP32" in found["in"].why
+
+
+@pytest.mark.parametrize(
+    ("words", "layout"),
+    [
+        *((words, layout) for layout, words in WORDS.items()),
+        ("Int8 NC/32HW32", "CHW32"),
+        ("Half HWC", "HWC"),
+        ("Half", ""),
+    ],
+)
+def test_layouts(words: str, layout: str) -> None:
+    assert layer_info.layout_of(words) == layout

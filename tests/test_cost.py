@@ -10,12 +10,16 @@ import numpy as np
 import pytest
 
 from benchmarks import cost as benchmark
+from benchmarks.gpu_cost import Point
+from qdq_translator.board.engine.board import fit
 from qdq_translator.core.errors import UsageError, UserError
-from qdq_translator.engine.board import fit
-from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.types import TensorTypes
-from qdq_translator.targets.cost.estimate import estimate_costs, fused_layers
-from qdq_translator.targets.cost.model import CostModel, Parameters, Surface, Work, choose_model, published
+from qdq_translator.core.formats.report_rows import Verdict
+from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.ir.types import TensorTypes
+from qdq_translator.translation.targets.cost.estimate import estimate_costs
+from qdq_translator.translation.targets.cost.fusing import fused_layers
+from qdq_translator.translation.targets.cost.gpu import GpuModel, Rates, gpu_model
+from qdq_translator.translation.targets.cost.model import CostModel, Parameters, Surface, Work, choose_model, published
 from tests.small_models import model
 
 ROUND = Parameters(1000, 100, 1e9, 1e-6, 100, 10, 64, 32)
@@ -120,9 +124,13 @@ def test_what_is_one_layer(body: str, verdicts: str, expected: list[list[int]]) 
     assert layers_of(HEAD + body, verdicts, **W) == expected
 
 
+def placed(*verdicts: str) -> list[Verdict]:
+    return [Verdict(str(i), "", one, subgraph=0 if one != "gpu" else -1) for i, one in enumerate(verdicts)]  # type: ignore[arg-type]
+
+
 def costs(text: str, verdicts: list[str], **arrays: np.ndarray) -> list[float]:
     graph = Graph.from_model(model(text, 17, 8, **arrays))
-    plan = estimate_costs(graph, TensorTypes(graph), verdicts, CostModel("", ROUND, 1.0), "")
+    plan = estimate_costs(graph, TensorTypes(graph), placed(*verdicts), (CostModel("", ROUND, 1.0), gpu_model()), "")
     return [-1.0 if row is None or row.milliseconds is None else row.milliseconds for row in plan.layers]
 
 
@@ -167,20 +175,24 @@ def test_the_share_of_operators_without_published_times() -> None:
     """Of a Tanh; the Conv and what is fused into it rest on published times."""
     text = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) { t = Tanh (x) c = Conv (t, w) y = Relu (c) }"
     graph = Graph.from_model(model(text, 17, 8, w=np.ones((4, 4, 1, 1), np.float32)))
-    plan = estimate_costs(graph, TensorTypes(graph), ["dla-fp16", "dla-int8", "dla-int8"], maxn(), "")
+    plan = estimate_costs(
+        graph, TensorTypes(graph), placed("dla-fp16", "dla-int8", "dla-int8"), (maxn(), gpu_model()), ""
+    )
     tanh, conv = plan.layers[0], plan.layers[1]
     assert tanh is not None and conv is not None and tanh.milliseconds and conv.milliseconds
     row = plan.row()
     assert row.extrapolated_milliseconds == tanh.milliseconds and row.milliseconds == plan.milliseconds
     share = 100 * tanh.milliseconds / (tanh.milliseconds + conv.milliseconds)
     assert row.what.endswith(f"; operators without published times: {share:.1f}% of the DLA's time")
-    without = estimate_costs(graph, TensorTypes(graph), ["gpu", "dla-int8", "dla-int8"], maxn(), "").row()
+    without = estimate_costs(
+        graph, TensorTypes(graph), placed("gpu", "dla-int8", "dla-int8"), (maxn(), gpu_model()), ""
+    ).row()
     assert without.extrapolated_milliseconds == 0.0 and "without" not in without.what
 
 
 def test_unknown_sizes_have_no_time() -> None:
     graph = Graph.from_model(model("g (float[n,4,8,8] x) => (float[n,4,8,8] y) { y = Relu (x) }", 17, 8))
-    plan = estimate_costs(graph, TensorTypes(graph), ["dla-int8"], maxn(), "")
+    plan = estimate_costs(graph, TensorTypes(graph), placed("dla-int8"), (maxn(), gpu_model()), "")
     assert plan.milliseconds is None and plan.unknown == 1
     row = plan.layers[0]
     assert row is not None and (row.milliseconds, row.bytes) == (None, None)
@@ -233,3 +245,57 @@ def test_fit_finds_what_the_times_say_and_leaves_the_rest() -> None:
     assert found.bytes_per_second == pytest.approx(3e9, rel=1e-3)
     assert found.seconds_per_layer == pytest.approx(5e-6, rel=1e-3)
     assert found.int8_rate == pytest.approx(ROUND.int8_rate)
+
+
+# ---------------------------------------------------------------- the GPU
+
+
+def kernels_of(body: str, **arrays: np.ndarray) -> list[list[int]]:
+    graph = Graph.from_model(model(HEAD + body, 17, 8, **arrays))
+    verdicts = ["gpu"] * len(graph)
+    return [layer.nodes for layer in fused_layers(graph, TensorTypes(graph), verdicts, gpu=True)]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("c = Conv (x, w)  d = Add (c, x)  y = Relu (d) }", [[0, 1, 2]]),
+        ("c = Conv (x, w)  s = Sigmoid (c)  y = Mul (c, s) }", [[0, 1, 2]]),
+        ("a = Exp (x)  e = Erf (a)  y = Mul (e, a) }", [[0, 1, 2]]),  # one pointwise kernel
+        ("a = Exp (x)  c = Conv (a, w)  y = Mul (c, a) }", [[0], [1], [2]]),  # which must not wait for itself
+        ("a = Exp (x)  r = Identity (a)  y = Mul (r, a) }", [[0], [1], [2]]),
+    ],
+)
+def test_what_is_one_kernel(body: str, expected: list[list[int]]) -> None:
+    assert kernels_of(body, **W) == expected
+
+
+def test_time_of_a_kernel() -> None:
+    """Padded channels, bytes, start; a SiLU is a kernel of its own in FP16; a constant a network."""
+    graph = Graph.from_model(model(HEAD + "c = Conv (x, w)  s = Sigmoid (c)  y = Mul (c, s) }", 17, 8, **W))
+    layers = fused_layers(graph, TensorTypes(graph), ["gpu"] * 3, gpu=True)
+    slow = Rates(1e9, 1e15, 1e-3, 5.0, False)
+    model_ = GpuModel("", slow, dataclasses.replace(slow, silu=True))
+    arithmetic = 64 * 32 * 1e-9
+    assert model_.kernel(layers[0], False) == pytest.approx(1e3 * (32 * arithmetic + 1e-3))
+    assert model_.kernel(layers[0], True) == pytest.approx(1e3 * (8 * arithmetic + 2e-3))
+    assert model_.network(layers, True) == pytest.approx(5e3 + model_.kernel(layers[0], True))
+    narrow = GpuModel("", Rates(1e15, 1e6, 0.0, 0.0, False), slow)
+    assert narrow.kernel(layers[0], False) == pytest.approx((2 * 4 * 64 + 16) / 1e3)
+
+
+def test_power_modes_slow_the_gpu_down() -> None:
+    full, half = gpu_model(), gpu_model("50w")
+    assert half.int8.macs_per_second < full.int8.macs_per_second
+    assert half.int8.seconds_per_kernel > full.int8.seconds_per_kernel
+    assert gpu_model("DRIVE").int8 == full.int8
+
+
+@pytest.mark.parametrize(("precision", "most"), [("fp16", 0.21), ("int8", 0.4)])
+def test_published_times_of_whole_networks(precision: str, most: float) -> None:
+    """ResNet-50, YOLOv8n and YOLO11n on AGX Orin within the stated error."""
+    points = [Point(**row) for row in json.loads((benchmark.DATA / "gpu_points.json").read_text(encoding="utf-8"))]
+    chosen = [p for p in points if (p.module, p.precision) == ("agx-orin", precision)]
+    chosen = [p for p in chosen if p.network in ("resnet50", "yolo11n") or (p.network, p.side) == ("yolov8n", 640)]
+    rates = getattr(gpu_model(), precision)
+    assert len(chosen) > 1 and all(abs(p.predicted(rates) / p.ms - 1) < most for p in chosen)

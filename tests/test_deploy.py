@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import ctypes
+import hashlib
 import json
 import re
 import shlex
@@ -19,13 +20,16 @@ import onnx
 import pytest
 
 from e2e_workflow.orin_dla.buffers import pack_values
+from qdq_translator.board import consumers
+from qdq_translator.board.answer import Answer, Measured, answer
+from qdq_translator.board.consumers import Bundle, End, deepstream
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
-from qdq_translator.output import buffers, consumers
-from qdq_translator.output.consumers import Bundle, End, deepstream
-from qdq_translator.targets.platforms import find_platform
+from qdq_translator.core.formats.verify_rows import Judged, Outputs, Verdict
+from qdq_translator.translation.files import buffers
+from qdq_translator.translation.targets.platforms import find_platform
 from tests.test_keep_model import float_model, parsed_tensors, samples
 
 PROVIDER_OPTIONS = (
@@ -73,7 +77,7 @@ def float_file(tmp_path: Path) -> Path:
 
 def test_one_folder_holds_all_and_its_page_is_one_page(made: Path) -> None:
     page = (made / "README.md").read_text()
-    assert len(page.splitlines()) <= 90
+    assert len(page.splitlines()) <= 100
     named = set(re.findall(r"(?:sh|python3) (\S+\.(?:sh|py))", page))
     assert named == {"collect.sh", "cudla/build_loadable.sh", "onnxruntime/run.py", "triton/build_plan.sh"}
     assert all((made / name).is_file() for name in named)
@@ -83,7 +87,7 @@ def test_one_folder_holds_all_and_its_page_is_one_page(made: Path) -> None:
 
 
 def test_the_bundle_is_a_translation(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trtexec", "-t", str(made)]) == 0
+    assert main(["build", "--print", "-t", str(made)]) == 0
     assert main(["report", "-t", str(made)]) == 0
     verification = json.loads((made / f"{EXAMPLE_MODEL.stem}_verification.json").read_text())
     assert verification["verdict"]["overall"] != "broken"
@@ -102,6 +106,92 @@ def test_again_nothing_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixtu
     cache.write_text("damaged")
     assert run(capsys, *argv, "--samples", "16", "--skip", "verify")["redone"] == ["translation"]
     assert cache.read_text().startswith("TRT-100300")
+
+
+def seen(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Each file with its inode, its time and its content."""
+    found = [(path, path.stat()) for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): (s.st_ino, s.st_mtime_ns, path.read_bytes()) for path, s in found}
+
+
+def test_what_deploy_did_not_write_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Notes, engines, results of the board, and a script that was edited; files of an earlier consumer go."""
+    bundle, argv = (
+        tmp_path / "b",
+        [str(EXAMPLE_MODEL), "--board", "jetpack-6.2", "-o", str(tmp_path / "b"), "--skip", "verify"],
+    )
+    run(capsys, *argv, "--for", "trtexec", "onnxruntime")
+    own = {
+        "notes.txt": "mine",
+        f"{EXAMPLE_MODEL.stem}.engine": "engine",
+        f"{EXAMPLE_MODEL.stem}_board.json": "{}",
+        "onnxruntime/x": "y",
+    }
+    for name, text in own.items():
+        (bundle / name).write_text(text)
+    script = bundle / "collect.sh"
+    script.write_text(script.read_text() + "# edited\n")
+    before = seen(bundle)
+    run(capsys, *argv, "--for", "trtexec", "onnxruntime")
+    assert seen(bundle) == before, "nothing changed, so nothing is written"
+    assert main(["deploy", *argv, "--for", "trtexec"]) == 0
+    assert "collect.sh: kept as you edited it" in capsys.readouterr().err
+    assert {name: (bundle / name).read_text() for name in own} == own and script.read_text().endswith("# edited\n")
+    assert not (bundle / "onnxruntime" / "run.py").exists()
+    (bundle / "README.md").write_text("edited")
+    before = seen(bundle)
+    assert main(["deploy", *argv, "--for", "trtexec", "--board", "jetpack-6.0"]) == 1
+    assert "README.md is not as deploy wrote it" in capsys.readouterr().err
+    assert seen(bundle) == before
+    (bundle / "README.md").unlink()
+    (bundle / "triton").mkdir()
+    (bundle / "triton" / "build_plan.sh").write_text("mine")
+    assert main(["deploy", *argv, "--for", "trtexec", "triton"]) == 1
+    assert (bundle / "triton" / "build_plan.sh").read_text() == "mine"
+
+
+def test_a_foreign_manifest_leads_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names of files that would be outside the bundle, through `..`, an absolute path or a linked folder."""
+    bundle, argv = (
+        tmp_path / "a" / "b",
+        ["deploy", str(EXAMPLE_MODEL), "--board", "jetpack-6.2", "--skip", "verify", "-o"],
+    )
+    assert main([*argv, str(bundle)]) == 0
+    manifest = bundle / "deploy.json"
+    good = json.loads(manifest.read_text())
+    (tmp_path / "target").write_text("keep")
+    (bundle / "up").symlink_to(tmp_path)
+    (bundle / "one").symlink_to(tmp_path / "target")
+    digest = hashlib.sha256(b"keep").hexdigest()
+    for name in ("../../target", str(tmp_path / "target"), "up/target", "", ".."):
+        for part in (
+            {"steps": {**good["steps"], "translation": {"key": "", "files": {name: digest}}}},
+            {"files": {name: digest}},
+        ):
+            manifest.write_text(json.dumps({**good, **part}))
+            assert main([*argv, str(bundle)]) == 1
+            assert "deploy.json" in capsys.readouterr().err
+    step = good["steps"]["translation"]
+    manifest.write_text(json.dumps({**good, "steps": {"translation": {**step, "files": {"one": digest}}}}))
+    assert main([*argv, str(bundle)]) == 0  # a link is nothing that was written: the step is repeated
+    assert (tmp_path / "target").read_text() == "keep" and (bundle / "one").is_symlink()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "null", "[]", "{}", '{"steps": []}', '{"steps": {"translation": 3}}', '{"steps": {"translation": {"key": 1, "files": {}}}}',
+     '{"steps": {"translation": {"key": "", "files": ["x"]}}}', '{"steps": {"verify": {"files": {"x": 1}}}}', '{"steps": {"verify": {}}}',
+     "[" * 100_000, '{"steps": {}, "schema_version": 99}'],
+)  # fmt: skip
+def test_a_damaged_manifest_is_refused_in_a_sentence(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "deploy.json").write_text(text)
+    assert main(["deploy", str(EXAMPLE_MODEL), "--board", "jetpack-6.2", "-o", str(tmp_path / "b")]) == 1
+    said = capsys.readouterr().err
+    assert "deploy.json" in said and "unexpected" not in said and len(said) < 400
+    assert [path.name for path in (tmp_path / "b").iterdir()] == ["deploy.json"]
 
 
 def test_another_board_another_header(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,7 +251,21 @@ def test_a_foreign_folder_stays(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_a_float_model_needs_data(float_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["deploy", str(float_file), "--board", "jetpack-6.2", "-o", str(float_file.parent / "b")]) == 1
-    assert "--data" in capsys.readouterr().err
+    assert "deploy MODEL DATA" in capsys.readouterr().err
+
+
+def test_accuracy_is_measured_and_what_recovers_it_applied(
+    float_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [str(float_file), "--board", "jetpack-6.2", "--data", samples(float_file.parent)]
+    found = run(capsys, *asked, "--recover", "0.0001", "-o", str(tmp_path / "b"))
+    assert found["accuracy"][0].startswith("agreement with float ")
+    results = json.loads((tmp_path / "b" / "net_tune.json").read_text())
+    assert results["goal"]["max_drop"] == 0.0001 and results["points"] and not results["command"]
+    config = json.loads((tmp_path / "b" / "net_precision_config.json").read_text())
+    assert config["options"]["keep_fp16"] == results["best"]["kept_fp16"]
+    assert not list(tmp_path.glob(".b*"))  # the journal of a search that ended
+    assert run(capsys, *asked, "--skip", "recover", "-o", str(tmp_path / "c"))["accuracy"] == []
 
 
 # ---------------------------------------------------------------- consumers
@@ -422,3 +526,118 @@ def test_the_pixels_of_the_header(loadable: Path, tmp_path: Path) -> None:
 def test_a_scale_is_needed_for_int8() -> None:
     with pytest.raises(UserError, match="cannot be int8"):
         buffers.describe([End("x", (1, 3, 4, 4), None)], "int8:dla_linear", "input")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
+def test_names_of_any_characters_in_the_header(tmp_path: Path) -> None:
+    """Beyond the BMP, control characters, trigraphs, bytes that are no text; two names of one identifier."""
+    names = ["\U0001f600", "\U0001f601", 'a"\\?\\?=b', "\x01\n1", "\udcff", "a_b", "a.b"]
+    made = buffers.describe([End(name, (1, 3, 4, 4), 0.5) for name in names], "int8:chw32", "input")
+    (tmp_path / "io.h").write_text(buffers.cpp_header("net", made))
+    spaces = re.findall(r"^namespace (\w+) \{\nconstexpr const char\* name", (tmp_path / "io.h").read_text(), re.M)
+    assert len({*spaces}) == len(names)
+    printed = "\n".join(f"    std::fputs(net_io::{space}::name, stdout); std::fputc(0, stdout);" for space in spaces)
+    (tmp_path / "main.cpp").write_text(f'#include <cstdio>\n#include "io.h"\nint main() {{\n{printed}\n}}\n')
+    subprocess.run(["g++", "-std=c++17", "-Wall", "-Werror", "main.cpp", "-o", "main"], cwd=tmp_path, check=True)
+    done = subprocess.run([tmp_path / "main"], capture_output=True, check=True)
+    assert done.stdout.split(b"\0")[:-1] == [name.encode("utf-8", "surrogateescape") for name in names]
+
+
+def test_a_model_whose_name_reads_like_an_option(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLE_MODEL, tmp_path / "-x.onnx")
+    bundle = tmp_path / "b"
+    assert (
+        main(["deploy", str(tmp_path / "-x.onnx"), "--board", "jetpack-6.2", "-o", str(bundle), "--skip", "verify"])
+        == 0
+    )
+    assert not [path for path in bundle.rglob("*") if path.name.startswith("-")]
+    for script in bundle.rglob("*.sh"):
+        assert not re.search(r"(?<![\w-])-x", script.read_text()), script
+
+
+# ---------------------------------------------------------------- the answer
+
+
+def said(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, list[str]]:
+    status = main(["deploy", *argv])
+    return status, capsys.readouterr().out.splitlines()
+
+
+def test_one_screen_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Yes with the figures on data, and 'not measured' with the command that measures without."""
+    status, lines = said(
+        capsys, str(EXAMPLE_MODEL), str(EXAMPLE_SAMPLES), "--board", "agx-orin", "-o", str(tmp_path / "b")
+    )
+    text = " ".join(" ".join(lines).split())
+    assert status == 0 and len(lines) <= 20 and "good? yes" in text and "next: copy" in text
+    assert re.search(
+        r"time [\d.]+ ms on the DLA \(estimate\) beside it: DLA layers in FP16 .* all on the GPU [\d.]+ ms", text
+    )
+    assert re.search(r"right labels in % \(logits\) [\d.]+ -> [\d.]+", text)
+    page = (tmp_path / "b" / "README.md").read_text()
+    assert "**Good? yes" in page and "right labels in %" in page and "_precision_config_calib.cache` |" in page
+    named = re.findall(r"^\| `([^`]+)` \| [a-zA-Z]", page.split("## Files")[1], re.M)
+    assert all((tmp_path / "b" / name).exists() for name in named if not name.endswith("_parts/"))
+    status, lines = said(capsys, str(EXAMPLE_MODEL), "--board", "agx-orin", "-o", str(tmp_path / "c"))
+    assert status == 0 and "not measured" in lines[1] and "DATA --board agx-orin" in lines[-1]
+    assert run(capsys, str(EXAMPLE_MODEL), "--board", "agx-orin", "-o", str(tmp_path / "c"))["good"] is None
+
+
+def test_an_agreement_that_was_reached_overrules_suspicion_and_nothing_worse() -> None:
+    def told(overall: str, *failed: str, kept: str | None = "99.6%") -> Answer:
+        outputs = {"y": Verdict(overall, 24.2, 30.3, 25.3, "slice 3 of 9 along axis 1", 6, 0)}
+        found = Measured(Judged(overall, outputs, (), "one slice", "cmd"), failed, Outputs((), {}, {}), None)
+        return answer(found, "x.npz", ["m.onnx", "x.npz", "-t", "b"], Path("b"), kept)
+
+    good = told("suspicious", "The verdict is 'suspicious'.")
+    assert good.good and good.reason.startswith("it keeps 99.6% of what your model says")
+    for worse in (
+        told("suspicious", "The verdict is 'suspicious'.", kept=None),
+        told("suspicious", "The verdict is 'suspicious'.", "a file was edited"),
+        told("broken", "The verdict is 'broken'."),
+    ):
+        assert worse.good is False and worse.reason == "one slice"
+        assert worse.next == "qdq-translator verify m.onnx x.npz -t b --sensitivity"
+
+
+def test_no_is_status_1_with_its_reason_and_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metric = tmp_path / "m.py"
+    metric.write_text("calls = []\ndef falling(outputs, labels):\n    calls.append(1)\n    return -float(len(calls))\n")
+    argv = [str(EXAMPLE_MODEL), str(EXAMPLE_SAMPLES), "--board", "agx-orin", "-o", str(tmp_path / "b")]
+    status, lines = said(capsys, *argv, "--metric", f"{metric}:falling", "--max_drop", "0.001")
+    assert status == 1 and "no, it is not good" in lines[1] and len(lines) <= 20
+    assert not [p.name for p in (tmp_path / "b").glob("*.json") if "unfinished" in p.read_text()]
+    assert lines[-1].strip().startswith("qdq-translator ") and "copy" not in lines[-1]
+    assert "**Good? no" in (tmp_path / "b" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("board", "target", "header", "time"),
+    [
+        ("agx-orin", "orin-dla", "TRT-100300", "DLA"),
+        ("orin-nano", "gpu", "TRT-100300", "on the GPU"),
+        ("orin-nx", "orin-dla", "TRT-100300", "no estimate for the DLA"),
+        ("xavier", "xavier-dla", "TRT-8502", "no estimate"),
+        ("thor", "gpu", "TRT-101602", "no estimate"),
+        ("drive-orin", "orin-dla", "TRT-8612", "DLA"),
+        ("gpu", "gpu", "TRT-100300", "no estimate"),
+        ("agx-orin@jetpack-7.2", "gpu", "TRT-101602", "on the GPU"),
+    ],
+)
+def test_a_board_knows_its_dla_and_its_platform(
+    board: str, target: str, header: str, time: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = [str(EXAMPLE_MODEL), "--board", board, "-o", str(tmp_path / "b"), "--skip", "verify"]
+    status, lines = said(capsys, *argv)
+    assert status == 0 and time in " ".join(lines)
+    report = json.loads(next((tmp_path / "b").glob("*_report.json")).read_text())
+    assert report["target"] == target
+    assert next((tmp_path / "b").glob("*_calib.cache")).read_text().startswith(header)
+    assert ("--useDLACore" in (tmp_path / "b" / "build.sh").read_text()) == (target != "gpu")
+
+
+def test_a_board_without_a_dla_and_one_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["deploy", str(EXAMPLE_MODEL), "--board", "orin-nano", "--on", "dla"]) == 2
+    assert "orin-nano has no DLA" in capsys.readouterr().err
+    assert main(["translate", str(EXAMPLE_MODEL), "--board", "agx-orni"]) == 2
+    assert "Did you mean agx-orin?" in capsys.readouterr().err

@@ -2,68 +2,160 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Optional
+from typing import Callable, Optional
 
 import pytest
 
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
-from qdq_translator.core import disk
-from qdq_translator.core.disk import appear_together, read_file, refuse_overwriting, write_file
+from qdq_translator.core import switch
+from qdq_translator.core.disk import read_file, refuse_overwriting, write_file
 from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.switch import SCRATCH, appear_together, clear_leftovers
 from tests.fuzz.faults import contents, count_calls, failing_at, killed_at
 
 NAMES = ("a", "b", "c")
 
 
-def write_set(folder: Path, text: str, names: tuple[str, ...] = NAMES) -> None:
-    with appear_together(folder) as scratch:
+def write_set(folder: Path, text: str, names: tuple[str, ...] = NAMES, gone: tuple[str, ...] = ()) -> None:
+    with appear_together(folder, gone) as scratch:
         for name in names:
+            (scratch / name).parent.mkdir(exist_ok=True)
             with open(scratch / name, "wb") as file:
                 file.write(f"{name} {text}".encode())
 
 
-def a_set(text: str) -> dict[str, bytes]:
-    return {name: f"{name} {text}".encode() for name in NAMES}
+def a_set(text: str, names: tuple[str, ...] = NAMES) -> dict[str, bytes]:
+    return {name: f"{name} {text}".encode() for name in names}
 
 
-@pytest.mark.parametrize("from_then_on", [False, True])
-def test_whatever_call_fails_the_folder_holds_one_set(from_then_on: bool, tmp_path: Path) -> None:
-    """At every call in turn, once and with all later ones."""
-    write_set(tmp_path / "count", "old")
-    number = count_calls(lambda: write_set(tmp_path / "count", "new"))
-    assert number > 12
+OLD, NEW = ("a", "b", "old/c", "both/d"), ("a", "new/b", "both/d", "e")
+"""Sets of which each has files, and a folder, that the other lacks."""
+
+
+def prepared(folder: Path) -> Callable[[], None]:
+    """Replaces OLD, which is in the folder beside a file of the user, with NEW."""
+    write_set(folder, "old", OLD)
+    (folder / "both" / "mine").write_bytes(b"mine")
+    return lambda: write_set(folder, "new", NEW, OLD)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tested are the calls; they still count."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def without_links(*_: object, **__: object) -> None:
+    raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+@pytest.mark.parametrize("linked", [True, False])
+@pytest.mark.parametrize("how", ["fails", "fails from then on", "killed"])
+def test_at_every_call_in_turn_the_folder_shows_one_set(
+    how: str, linked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old set or the new one, never a mixture, and the next run leaves nothing else. Where links are not supported, a
+    reader of the program first completes what a killed run began."""
+    if not linked:
+        monkeypatch.setattr(os, "symlink", without_links)
+    number = count_calls(prepared(tmp_path / "count"))
+    assert number > 25
+    seen = {"old": 0, "new": 0}
     for call in range(number):
         folder = tmp_path / str(call)
-        write_set(folder, "old")
-        failing_at(call, lambda folder=folder: write_set(folder, "new"), from_then_on)  # type: ignore[misc]
+        write = prepared(folder)
+        failed = killed_at(call, write) if how == "killed" else failing_at(call, write, how != "fails")
+        if not linked:
+            clear_leftovers(folder)
         now = contents(folder)
-        if now not in (a_set("old"), a_set("new")):
-            # with every later call failing nothing can be put back
-            assert from_then_on and all(now[n] in (a_set("old")[n], a_set("new")[n]) for n in NAMES)
-        write_set(folder, "newest")
-        assert contents(folder) == a_set("newest") and len(list(folder.iterdir())) == len(NAMES)
+        assert now.pop("both/mine") == b"mine"
+        shown = "old" if now == a_set("old", OLD) else "new"
+        assert now == a_set(shown, OLD if shown == "old" else NEW), call
+        assert failed or shown == "new"
+        seen[shown] += 1
+        write_set(folder, "newest", NEW, OLD)
+        assert contents(folder) == {**a_set("newest", NEW), "both/mine": b"mine"}
+        left = {p.name for p in folder.iterdir()} - {"a", "both", "e", "new"}
+        assert left <= {"old"}  # empty: removing it failed, or was never reached
+        assert not any(p.is_symlink() for p in folder.rglob("*"))
+    assert min(seen.values()) > 3
 
 
-def test_whenever_a_run_is_killed_every_file_is_whole_and_the_next_run_tidies_up(tmp_path: Path) -> None:
-    write_set(tmp_path / "count", "old")
-    number = count_calls(lambda: write_set(tmp_path / "count", "new"))
-    left_over = 0
-    for call in range(number):
+@pytest.mark.parametrize("how", ["fails", "killed"])
+def test_a_first_set_is_whole_or_absent(how: str, tmp_path: Path) -> None:
+    def write(folder: Path) -> Callable[[], None]:
+        return lambda: write_set(folder / "made", "new", NEW)
+
+    for call in range(count_calls(write(tmp_path / "count"))):
         folder = tmp_path / str(call)
-        write_set(folder, "old")
-        assert killed_at(call, lambda folder=folder: write_set(folder, "new"))  # type: ignore[misc]
-        now = contents(folder)
-        assert set(now) == set(NAMES) and all(now[n] in (a_set("old")[n], a_set("new")[n]) for n in NAMES)
-        left_over += any(folder.glob(".qdq_unfinished-*"))
-        write_set(folder, "newest")
-        assert contents(folder) == a_set("newest") and len(list(folder.iterdir())) == len(NAMES)
-    assert left_over > number // 2
+        folder.mkdir()
+        killed_at(call, write(folder)) if how == "killed" else failing_at(call, write(folder), False)
+        assert contents(folder / "made") in ({}, a_set("new", NEW))
+        if how == "fails" and not contents(folder / "made"):
+            assert not (folder / "made").exists()  # nor an empty folder
+        write(folder)()
+        assert contents(folder / "made") == a_set("new", NEW) and not list((folder / "made").glob(".*"))
+
+
+def test_only_what_a_run_of_this_program_left_is_cleared(tmp_path: Path) -> None:
+    """Not a folder of the user, not the bundle that version 0.3 set aside, and nothing outside the folder."""
+    for name in ("-notes/mine", "-B/old/bundle"):
+        (tmp_path / f"{SCRATCH}{name[1:]}").parent.mkdir(parents=True)
+        (tmp_path / f"{SCRATCH}{name[1:]}").write_text("keep")
+    foreign = tmp_path / f"{SCRATCH}foreign"
+    (foreign / "new").mkdir(parents=True)
+    (foreign / "new" / "x").write_text("evil")
+    (tmp_path / "folder").mkdir()
+    foreign.rename(tmp_path / "folder" / foreign.name)
+    foreign = tmp_path / "folder" / foreign.name
+    (foreign / "now").symlink_to("new")
+    plan = {"files": ["../x"], "gone": [], "made": []}
+    (foreign / "plan").write_text(json.dumps(plan))
+    for folder in (tmp_path, tmp_path / "folder"):
+        write_set(folder, "a")
+    assert (tmp_path / f"{SCRATCH}notes" / "mine").exists() and (tmp_path / f"{SCRATCH}B" / "old" / "bundle").exists()
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_reader_leaves_a_run_alone_that_begins(tmp_path: Path) -> None:
+    """Its scratch folder is there, and not locked yet."""
+    (tmp_path / f"{SCRATCH}begins" / "new").mkdir(parents=True)
+    clear_leftovers(tmp_path, reader=True)
+    assert (tmp_path / f"{SCRATCH}begins").exists()
+    clear_leftovers(tmp_path)
+    assert not (tmp_path / f"{SCRATCH}begins").exists()
+
+
+def test_a_link_of_the_user_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(b"mine")
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "b").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=r"b is a link to .*elsewhere, .*Remove the link"):
+        write_set(tmp_path / "set", "new")
+    assert contents(tmp_path / "set") == {"b": b"mine"} and len(list((tmp_path / "set").iterdir())) == 1
+    (tmp_path / "link").symlink_to(tmp_path / "set")
+    write_set(tmp_path / "link", "new", ("a", "c"))
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "set" / "a").read_bytes() == b"a new"
+
+
+def test_what_is_equal_is_not_written(tmp_path: Path) -> None:
+    write_set(tmp_path, "old")
+    before = {path.name: path.stat().st_ino for path in tmp_path.iterdir()}
+    with appear_together(tmp_path, unless_equal=True) as scratch:
+        for name, data in a_set("old").items():
+            (scratch / name).write_bytes(data)
+    assert {path.name: path.stat().st_ino for path in tmp_path.iterdir()} == before
+    with appear_together(tmp_path, ["c"], unless_equal=True) as scratch:
+        (scratch / "a").write_bytes(b"a old")
+    assert contents(tmp_path) == a_set("old", ("a", "b"))
 
 
 def test_the_scratch_folder_of_a_live_run_is_never_touched(tmp_path: Path) -> None:
@@ -75,7 +167,7 @@ def test_the_scratch_folder_of_a_live_run_is_never_touched(tmp_path: Path) -> No
 
 
 def test_without_locks_scratch_folders_go_after_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "fcntl", None)
+    monkeypatch.setattr(switch, "fcntl", None)
     for name, age in ((".qdq_unfinished-old", 2), (".qdq_unfinished-new", 0)):
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (0, os.stat(tmp_path).st_mtime - age * 86400))
@@ -147,9 +239,8 @@ def test_every_command_refuses_to_write_over_what_it_reads(tmp_path: Path, capsy
     capsys.readouterr()
     for arguments in (
         ["report", "-t", str(out), "--html", report],
-        ["trtexec", "-t", str(out), "--opt_shapes", "input:1x1x16x16", "--script", stripped],
-        ["restore", "-i", stripped, "-c", cache, "-o", stripped],
-        ["restore", "-i", stripped, "-c", cache, "-o", cache],
+        ["build", "--print", "-t", str(out), "--opt_shapes", "input:1x1x16x16", "--script", stripped],
+        ["explicit", stripped, "-c", cache, "--for", "onnxruntime", "-o", stripped],
         ["verify", "-i", str(EXAMPLE_MODEL), "-t", str(out), "--save", report],
         ["translate", "-i", str(tmp_path / "m.onnx"), str(tmp_path / "m_noqdq.onnx"), "-o", str(tmp_path)],
     ):
@@ -181,7 +272,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("shell", [">&-", "> /dev/full"])
-@pytest.mark.parametrize("arguments", [["report"], ["report", "--json"], ["trtexec"]])
+@pytest.mark.parametrize("arguments", [["report"], ["report", "--json"], ["build", "--print"]])
 def test_output_that_nobody_can_read_is_an_error_in_one_sentence(
     arguments: list[str], shell: str, folder: Path
 ) -> None:
@@ -227,7 +318,7 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
     for arguments in (
         ["report"],
         ["report", "--html", str(tmp_path / "page.html")],
-        ["trtexec", "--opt_shapes", "input:1x1x16x16"],
+        ["build", "--print", "--opt_shapes", "input:1x1x16x16"],
     ):
         done = subprocess.run(
             [sys.executable, "-c", program, *arguments, "-t", str(out)],
@@ -243,7 +334,7 @@ def test_a_set_within_a_set_waits_for_nobody(tmp_path: Path, monkeypatch: pytest
     def asleep(_: float) -> None:
         raise AssertionError("waited for its own lock")
 
-    monkeypatch.setattr("qdq_translator.core.disk.time.sleep", asleep)
+    monkeypatch.setattr("qdq_translator.core.switch.time.sleep", asleep)
     with appear_together(tmp_path) as scratch:
         write_file(scratch / "a.txt", b"a")
         with appear_together(scratch) as inner:
@@ -258,6 +349,6 @@ def test_a_users_folder_with_the_programs_name_is_nobodys_scratch(tmp_path: Path
     os.utime(mine, (0, 0))
     with appear_together(mine) as scratch:
         (scratch / "b.txt").write_bytes(b"b")
-        assert scratch.parent == mine
+        assert mine in scratch.parents
     write_file(tmp_path / "c.txt", b"c")  # this run removes what others left over
     assert sorted(path.name for path in mine.iterdir()) == ["a.txt", "b.txt"]

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from qdq_translator.core.formats.report_rows import Verdict
-from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.types import TensorTypes
-from qdq_translator.scales.inference import Context, Policy
-from qdq_translator.scales.table import Origin, ScaleTable
-from qdq_translator.targets.dla.limits import LIMITS, NO_SCALE, UNKNOWN_OPERATOR
-from qdq_translator.targets.dla.verdicts import DlaPlan, judge
-from qdq_translator.targets.platforms import Hardware, cache_version, find_platform, tensorrt_version
-from qdq_translator.targets.precision import make_plan
+from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.ir.types import TensorTypes
+from qdq_translator.translation.scales.inference import Context, Policy
+from qdq_translator.translation.scales.table import Origin, ScaleTable
+from qdq_translator.translation.targets.dla.limits import LIMITS, NO_SCALE, UNKNOWN_OPERATOR
+from qdq_translator.translation.targets.dla.verdicts import DlaPlan, judge
+from qdq_translator.translation.targets.platforms import Hardware, cache_version, find_platform, tensorrt_version
+from qdq_translator.translation.targets.precision import make_plan
 from tests.conftest import ZOO, need_shared
 from tests.small_models import model, pair, translated
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from qdq_translator.board.engine.machine import NOTE, OK, PROBLEM, Finding, examine, platform_of
 from qdq_translator.cli import main
-from qdq_translator.engine.machine import NOTE, OK, PROBLEM, Finding, examine, platform_of
 
 PACKAGES = {"numpy": "1.26.4", "tensorrt": "10.3.0", "onnx": "1.16.0"}
 

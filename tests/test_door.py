@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import zipfile
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import numpy as np
 import pytest
@@ -64,7 +66,7 @@ KINDS: dict[str, tuple[str, Callable[[Path], Any], str]] = {
 @pytest.fixture(scope="module")
 def translated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("door")
-    assert main(["translate", str(EXAMPLE_MODEL), "-o", str(folder / "t"), "--quiet"]) == 0
+    assert main(["translate", str(EXAMPLE_MODEL), "-o", str(folder / "t")]) == 0
     np.save(folder / "ok.npy", np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32))
     return folder
 
@@ -88,7 +90,7 @@ def test_data(kind: str, translated: Path, tmp_path: Path, capsys: pytest.Captur
     )
     if name != "x.json":
         calibrated = ["--calibrate", str(tmp_path / name), "-o", str(tmp_path / "o")]
-        refused(["translate", str(EXAMPLE_MODEL), "--quiet", *calibrated], word, capsys)
+        refused(["translate", str(EXAMPLE_MODEL), *calibrated], word, capsys)
         assert not (tmp_path / "o").exists() or not any((tmp_path / "o").iterdir())
 
 
@@ -100,19 +102,87 @@ def test_every_other_file(
         make(tmp_path / name)
     file, model, made = str(tmp_path / "file"), str(EXAMPLE_MODEL), str(translated / "t")
     verify = ["verify", "-i", model, "-t", made, "--inputs", str(translated / "ok.npy")]
-    output = ["--quiet", "-o", str(tmp_path / "o")]
+    output = ["-o", str(tmp_path / "o")]
     for arguments in (
         [*verify, "--labels", str(tmp_path / "labels.npy")],
         [*verify, "--layer_arg", file],
         [*verify, "--device_results", file],
         ["translate", model, *output, "--keep_fp16", f"@{file}"],
         ["translate", model, *output, "--cost_model", file, "--preset", "dla"],
-        ["plan", "-t", made, "--fit", file, "--save", str(tmp_path / "board.json")],
-        ["check-engine", "-t", made, "--layer_info", file],
-        ["restore", "-i", model, "-c", file, "-o", str(tmp_path / "r.onnx")],
+        ["report", "-t", made, "--profile", file, "--fit", str(tmp_path / "board.json")],
+        ["report", "-t", made, "--layer_info", file],
+        ["explicit", model, "-c", file, "--for", "onnxruntime", "-o", str(tmp_path / "r.onnx")],
     ):
         refused(arguments, "not a regular file", capsys)
     refused([*verify, "--metric", f"{tmp_path / 'metric.py'}:top"], "metric.py", capsys)
+
+
+NAMES = (
+    "_noqdq.onnx",
+    "_report.json",
+    "_precision_config.json",
+    "_precision_config_calib.cache",
+    "_precision_config_layer_arg.txt",
+)
+
+
+@pytest.mark.parametrize("ending", NAMES)
+def test_a_fifo_in_place_of_a_file_of_a_set(
+    ending: str, translated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No command waits for its other end."""
+    folder = tmp_path / "t"
+    shutil.copytree(translated / "t", folder)
+    path = next(folder.glob(f"*{ending}"))
+    path.unlink()
+    os.mkfifo(path)
+    model = next(folder.glob("*.onnx"), path) if ending != NAMES[0] else path
+    cache, where = str(next(folder.glob("*.cache"))), ["-t", str(folder)]
+    for arguments in (
+        ["report", *where],
+        ["build", "--print", *where, "--opt_shapes", "input:1x1x16x16"],
+        ["verify", "-i", str(EXAMPLE_MODEL), *where, "--samples", "1"],
+        ["explicit", "--for", "onnxruntime", "-i", str(model), "-c", cache, "-o", str(tmp_path / "r.onnx")],
+        ["explicit", "-i", str(model), "-c", cache, "-o", str(tmp_path / "e")],
+    ):
+        with alarm(20):
+            status = main(arguments)
+        said = capsys.readouterr().err
+        assert status in (0, 1) and "unexpected" not in said and (not status or said)
+
+
+@pytest.mark.parametrize("words", [["report", "--verify"], ["report", "--html", "page.html", "--tuning"], ["report", "--layer_info"],
+                                   ["explain"], ["explicit", "-c"], ["translate", "--scales"], ["verify", "--inputs"]])  # fmt: skip
+def test_a_fifo_as_any_other_input(
+    words: list[str], translated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "file")
+    model, where = ["-i", str(EXAMPLE_MODEL)], ["-t", str(translated / "t")]
+    more = {
+        "report": where,
+        "explain": [],
+        "verify": [*model, *where],
+        "translate": [*model, "-o", str(tmp_path / "o")],
+    }
+    words = [word.replace("page", str(tmp_path / "page")) for word in words]
+    with alarm(20):
+        status = main([*words, str(tmp_path / "file"), *more.get(words[0], [*model, "-o", str(tmp_path / "o")])])
+    said = capsys.readouterr().err
+    assert status in (1, 2) and said and "unexpected" not in said
+
+
+@contextlib.contextmanager
+def alarm(seconds: int) -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise AssertionError(f"longer than {seconds} s")
+
+    old = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, old)
 
 
 @pytest.mark.parametrize("option", ["--fit", "--cost_model"])
@@ -120,7 +190,7 @@ def test_deep_json(option: str, translated: Path, tmp_path: Path, capsys: pytest
     (tmp_path / "deep.json").write_text("[" * 200_000)
     file = str(tmp_path / "deep.json")
     if option == "--fit":
-        command = ["plan", "-t", str(translated / "t"), "--fit", file, "--save", str(tmp_path / "board.json")]
+        command = ["report", "-t", str(translated / "t"), "--profile", file, "--fit", str(tmp_path / "board.json")]
     else:
         command = ["translate", str(EXAMPLE_MODEL), "--cost_model", file, "--preset", "dla", "-o", str(tmp_path / "o")]
     refused(command, "deep.json", capsys)
@@ -128,8 +198,9 @@ def test_deep_json(option: str, translated: Path, tmp_path: Path, capsys: pytest
 
 @pytest.mark.parametrize("magnitude", [1e-38, 1e-44])
 def test_data_that_are_nearly_zero(magnitude: float, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.full(SHAPE, magnitude, np.float32))
-    calibrated = ["--calibrate", str(tmp_path / "x.npy"), "-o", str(tmp_path / "o"), "--quiet"]
+    values = np.random.default_rng(0).integers(1, 99, SHAPE) * magnitude
+    np.save(tmp_path / "x.npy", values.astype(np.float32))
+    calibrated = ["--calibrate", str(tmp_path / "x.npy"), "-o", str(tmp_path / "o")]
     assert main(["translate", str(EXAMPLE_MODEL), *calibrated]) == 0
 
 
@@ -176,4 +247,4 @@ def test_the_next_command_of_a_name_that_reads_like_an_option(
     shutil.copy(EXAMPLE_MODEL, "-x.onnx")
     assert main(["translate", "./-x.onnx", "-o", "./-out"]) == 0 and main(["report", "-t", "./-out"]) == 0
     commands = [line.strip() for line in capsys.readouterr().out.split("next:")[-1].splitlines() if "verify" in line]
-    assert commands == ["qdq-translator verify -i ./-x.onnx -t ./-out"]
+    assert commands == ["qdq-translator verify ./-x.onnx -t ./-out"]

@@ -283,7 +283,7 @@ def test_boxes_of_a_yolo() -> None:
 def test_the_decode_tail_in_numpy_is_the_one_in_onnx(tmp_path: Path) -> None:
     """Two levels of 4 x 6 and 2 x 3 places, three classes, four bins a side; two images."""
     from e2e_workflow.yolo import decode
-    from qdq_translator.simulate.run import Session
+    from qdq_translator.lab.simulate.run import Session
     from tests.small_models import model
 
     text = """g (float[2,16,4,6] d0, float[2,16,2,3] d1, float[2,3,4,6] c0, float[2,3,2,3] c1) => (float[2,7,30] output0) {
@@ -329,7 +329,7 @@ def tail_difference(folder: Path, size: int) -> float:
     import onnx
 
     from e2e_workflow.yolo.decode import decode
-    from qdq_translator.simulate.run import Session
+    from qdq_translator.lab.simulate.run import Session
 
     tail = onnx.load(str(next(folder.rglob("*_after_noqdq.onnx"))))
     random = np.random.default_rng(0)

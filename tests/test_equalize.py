@@ -13,14 +13,14 @@ from e2e_workflow.denoiser import images
 from qdq_translator import TranslateOptions, Translation, translate
 from qdq_translator.cli import main
 from qdq_translator.core.errors import UsageError, UserError
-from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.types import TensorTypes
-from qdq_translator.simulate.account import Judge
-from qdq_translator.simulate.calibration.equalize import LARGEST, _factors, equal_sets
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model
-from qdq_translator.simulate.inputs import input_specs, load_samples
-from qdq_translator.simulate.metrics import Comparison
-from qdq_translator.simulate.run import Session
+from qdq_translator.lab.simulate.account import Judge
+from qdq_translator.lab.simulate.calibration.equalize import LARGEST, _factors, equal_sets
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions, copy_model
+from qdq_translator.lab.simulate.inputs import input_specs, load_samples
+from qdq_translator.lab.simulate.metrics import Comparison
+from qdq_translator.lab.simulate.run import Session
+from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.ir.types import TensorTypes
 from tests.small_models import model, pair
 
 DENOISER = Path(images.__file__).with_name("denoiser_float.onnx")
@@ -180,17 +180,21 @@ def test_it_saves_the_denoiser(tmp_path: Path) -> None:
 def test_bad_input(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = f"net (float[1,8,8,8] x) => (float[1,8,8,8] y) {{ {pair('x', 'q', 's')} y = Conv(q, w) }}"
     quantized = model(text, w=weights()["w"], s=np.float32(0.1), z=np.int8(0))
-    with pytest.raises(UserError, match="--equalize rescales weights"):
+    with pytest.raises(UserError, match="equalize rescales weights"):
         translate(quantized, TranslateOptions(calibrate=str(data), equalize=True))
-    with pytest.raises(UsageError, match="--calibrate"):
+    with pytest.raises(UsageError, match="calibrate"):
         translate(model(NETWORK, **weights()), TranslateOptions(equalize=True))
     onnx.save(model(NETWORK, **weights(w=50)), tmp_path / "net.onnx")
     np.save(tmp_path / "one.npy", np.load(data)[:1])
     np.save(tmp_path / "zero.npy", np.zeros((4, 8, 8, 8), np.float32))
     np.save(tmp_path / "inf.npy", np.full((2, 8, 8, 8), np.inf, np.float32))
-    for name, status in (("one", 0), ("zero", 0), ("inf", 1)):
+    for name, status in (("one", 0), ("zero", 1), ("inf", 1)):
         argv = ["translate", "-i", str(tmp_path / "net.onnx"), "-o", str(tmp_path / name), "--equalize"]
         assert main([*argv, "--calibrate", str(tmp_path / f"{name}.npy")]) == status
         assert (tmp_path / name / "net_noqdq.onnx").is_file() == (status == 0)
     said = capsys.readouterr()
-    assert "not finite" in said.err and "needs 2 samples or more" in said.out + said.err
+    assert (
+        "all 4 samples are 0" in said.err
+        and "not finite" in said.err
+        and "needs 2 samples or more" in said.out + said.err
+    )

@@ -17,9 +17,9 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
 from qdq_translator.core.errors import UserError
-from qdq_translator.ir.graph import Graph
-from qdq_translator.qdq.explicit import quantized_weight
-from qdq_translator.workflows.explicit import Explicit, ExplicitOptions, explicit
+from qdq_translator.translation.explicit import Explicit, ExplicitOptions, explicit
+from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.qdq.explicit import quantized_weight
 from tests import rtx
 from tests.conftest import OWN_MODELS, SHARED, need_shared
 from tests.explicit_reference import random_inputs
@@ -176,7 +176,7 @@ def test_a_scale_that_float16_does_not_have() -> None:
     made = explicit(small_scales(2e-8))
     assert made.to_dict()["form"] == "fp16-fp32scales" and made.graph.opset() == 23
     assert "--scale_type fp16" in made.to_dict()["notes"][0]
-    floored = explicit(small_scales(2e-8), how=ExplicitOptions(scale_type="fp16"))
+    floored = explicit(small_scales(2e-5), how=ExplicitOptions(scale_type="fp16"))
     assert floored.graph.array("r1_scale_float16") == np.float16(2**-14)
     assert "became 6.1e-05" in floored.to_dict()["notes"][0]
 
@@ -262,7 +262,7 @@ g (float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y)
     widened = explicit(given, TranslateOptions(target="orin-dla", asymmetric="widen"), ExplicitOptions("fp32"))
     assert widened.to_dict()["zero_points"] == {} and sqnr(wanted, run(widened.model, feeds)[0]) < 60
     for refused in (lambda: explicit(given, TranslateOptions(asymmetric="keep")), lambda: translate(given, options)):
-        with pytest.raises(UserError, match="--asymmetric keep is for explicit networks on Orin's DLA"):
+        with pytest.raises(UserError, match="asymmetric keep is for explicit networks on Orin's DLA"):
             refused()
 
 
@@ -358,6 +358,7 @@ def test_a_cache_and_a_float_model(tmp_path: Path, capsys: pytest.CaptureFixture
     report = json.loads(capsys.readouterr().out)
     assert report["pairs"] == explicit(RESIDUAL).to_dict()["pairs"]
     files.cache.write_text("TRT-100300-EntropyCalibration2\nother: 3c010204\nnames: 3c010204\n")
+    files.config.unlink()  # which knows another cache
     assert main(words) == 1
     assert "has 0 of the names in the calibration cache" in capsys.readouterr().err
     files.cache.write_text("TRT-100300-EntropyCalibration2\nx: 7f800000\nr1: 3c010204\n")
@@ -507,14 +508,14 @@ def test_trtexec_11_knows_every_flag(written: Path, capsys: pytest.CaptureFixtur
         json.dumps(explicit(RESIDUAL, TranslateOptions(preset="dla")).to_dict())
     )
     for words in (["-t", str(written)], ["-t", str(dla), "--dla_standalone"], ["-t", str(dla), "--allow_gpu_fallback"]):
-        assert main(["trtexec", *words]) == 0
+        assert main(["build", "--print", *words]) == 0
         flags = {word.split("=")[0] for word in capsys.readouterr().out.split() if word.startswith("--")}
         assert flags <= known and not flags & refused
         if "--dla_standalone" in words:  # a standalone build without formats is refused
             assert {"--buildDLAStandalone", "--inputIOFormats", "--outputIOFormats", "--adjustForDLA"} <= flags
-    assert main(["trtexec", "-t", str(written), "--input_io_formats", "int8:dla_hwc4"]) == 2
+    assert main(["build", "--print", "-t", str(written), "--input_io_formats", "int8:dla_hwc4"]) == 2
     assert "carry no type" in capsys.readouterr().err
-    assert main(["trtexec", "-t", str(written), "--platform", "tensorrt-10.16.0"]) == 0
+    assert main(["build", "--print", "-t", str(written), "--platform", "tensorrt-10.16.0"]) == 0
     assert "--stronglyTyped" in capsys.readouterr().out
 
 
@@ -527,12 +528,33 @@ def test_build_with_tensorrt_rtx(written: Path, capsys: pytest.CaptureFixture[st
 
 def test_verify_compares_the_network(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(written.parent / "t")
-    assert main(["translate", "-i", str(written.parent / "m.onnx"), "-o", folder, "--quiet"]) == 0
+    assert main(["translate", "-i", str(written.parent / "m.onnx"), "-o", folder]) == 0
+    capsys.readouterr()
     words = ["verify", "-i", str(written.parent / "m.onnx"), "-t", folder, "--explicit_network", str(written), "--json"]
     assert main(words) == 0
     pairs = json.loads(capsys.readouterr().out)["outputs"]["pairs"]
     row = next(p for p in pairs if p["other"] == "explicit network")
     assert row["reference"] == "explicit" and row["outputs"]["y"]["cosine"] > 0.999
+
+
+def test_verify_needs_no_translation_for_a_network(
+    written: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A migrated network and its model, in one command."""
+    monkeypatch.chdir(written.parent)
+    words = ["verify", "m.onnx", "--explicit_network", written.name]
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    assert f"{written.name} against m.onnx" in told and " dB, cosine 0.99" in told
+    assert main([*words, "--json", "--save", "v.json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(Path("v.json").read_text(encoding="utf-8"))
+    assert main([*words, "--min_cosine", "0.9999999"]) == 1
+    assert "--min_cosine requires" in capsys.readouterr().err
+    other = onnx.load("m.onnx")
+    other.graph.output[0].name = other.graph.node[-1].output[0] = "z"
+    onnx.save(other, "other.onnx")
+    assert main(["verify", "m.onnx", "--explicit_network", "other.onnx"]) == 1
+    assert "differ from those of the model" in capsys.readouterr().err
 
 
 def layer_info(*layers: tuple[str, str, str]) -> str:
@@ -567,7 +589,7 @@ def test_why_a_pair_did_not_fuse(layer: str, pattern: str, cure: str, tmp_path: 
     int8, half = "Row major Int8 format", "Row major linear FP16 format"
     info = layer_info((layer, half, int8), ("Conv_c1 + Relu_r1", int8, int8), ("Conv_c2 + Add_a + Relu_r2", int8, int8))
     (tmp_path / "info.json").write_text(info)
-    words = ["check-engine", "-t", str(tmp_path / "m.onnx"), "--layer_info", str(tmp_path / "info.json"), "--json"]
+    words = ["report", "-t", str(tmp_path / "m.onnx"), str(tmp_path / "info.json"), "--json"]
     assert main(words) == 0
     found = json.loads(capsys.readouterr().out)["unfused_qdq"]
     assert [row["layer"] for row in found] == [layer]

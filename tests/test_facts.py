@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from benchmarks import reference
-from qdq_translator.targets.dla.limits import LIMITS
+from qdq_translator.translation.targets.dla.limits import LIMITS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "facts.md"
@@ -70,6 +70,6 @@ def test_the_parts_of_the_pages_that_repeat_the_program_are_current() -> None:
     assert [path.name for path, text in reference.pages().items() if path.read_text(encoding="utf-8") != text] == []
     page = PAGE.read_text(encoding="utf-8")
     assert (
-        "\n| P2 | MaxPool, AveragePool | window 1 to 8 | GPU |" in page
+        "\n| P2 | AveragePool, MaxPool | window 1 to 8 | GPU |" in page
         and "| `jetpack-6.2` | 10.3.0 | 100300 | orin |" in page
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import gc
 import json
@@ -12,14 +13,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from qdq_translator.cli import main, main_module
-from qdq_translator.commands import COMMANDS
+from qdq_translator.commands import COMMANDS, options_of_command
 from qdq_translator.commands.located import EXAMPLE_MODEL
+from qdq_translator.core.errors import UsageError
 from qdq_translator.core.options import TranslateCommand
-from qdq_translator.core.parsing import GROUPS, did_you_mean
+from qdq_translator.core.parsing import GROUPS, did_you_mean, make_parser, spread
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -44,7 +47,7 @@ def test_models_by_position_by_flag_and_by_folder(desk: Path) -> None:
     assert names(desk / "translated") == {"a_noqdq.onnx"}
     assert main(["translate", "my nets", "-o", "both"]) == 0
     assert names(desk / "both") == {"a_noqdq.onnx", "b_noqdq.onnx"}
-    assert main(["translate", "my nets/a.onnx", "-i", "my nets/b.onnx", "--jobs", "auto", "-o", "mixed"]) == 0
+    assert main(["translate", "my nets/a.onnx", "-i", "my nets/b.onnx", "--workers", "2", "-o", "mixed"]) == 0
     for path in (desk / "both").iterdir():
         assert path.read_bytes() == (desk / "mixed" / path.name).read_bytes()
     (desk / "empty").mkdir()
@@ -60,11 +63,9 @@ def test_every_printed_next_command_runs(desk: Path, capsys: pytest.CaptureFixtu
         assert main(shlex.split(line)[1:]) == 0, line
         captured = capsys.readouterr()
         following = re.findall(r"^  (qdq-translator .*)$", captured.out + captured.err, re.M)
-        line = following[0] if following and "check-engine" not in following[0] else ""
-    assert seen == ["translate", "report", "verify", "trtexec"]
-    assert following[0].startswith(
-        "qdq-translator check-engine -t 'out dir' --layer_info 'out dir/a_int8_layer_info.json'"
-    )
+        line = following[0] if following and "layer_info.json" not in following[0] else ""
+    assert seen == ["translate", "report", "verify", "build"]
+    assert following[0].startswith("qdq-translator report 'out dir/a_int8_layer_info.json' -t 'out dir'")
 
 
 def test_readers_find_the_default_folder_and_the_model_in_it(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +93,6 @@ def test_many_models_end_in_a_table_and_failures_stand_in_json(desk: Path, capsy
     assert main(["translate", "my nets", "--json"]) == 1
     written = json.loads(capsys.readouterr().out)
     assert [row["model"] for row in written["failed"]] == ["my nets/c.onnx"] and len(written["translated"]) == 2
-    assert main(["translate", "my nets/a.onnx", "--quiet"]) == 0 and capsys.readouterr().out == ""
 
 
 def test_the_table_of_many_models_has_the_estimated_time_on_a_dla(
@@ -111,7 +111,10 @@ def test_the_table_of_many_models_has_the_estimated_time_on_a_dla(
 
 
 def test_misspelt_operators_are_told_of(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["translate", "my nets/a.onnx", "--addtl_ops_to_infer_adjacent_scales", "relu"]) == 0
+    asked = ["translate", "my nets/a.onnx", "--addtl_ops_to_infer_adjacent_scales", "relu"]
+    assert main(asked) == 0
+    assert "warning: The model has no relu operator" in " ".join(capsys.readouterr().out.split())
+    assert main([*asked, "--verbose"]) == 0
     assert "Did you mean Relu?" in " ".join(capsys.readouterr().out.split())
     assert main(["translate", "my nets/a.onnx", "--addtl_ops_to_infer_adjacent_scales", "Elu2000", "--strict"]) == 0
 
@@ -119,7 +122,7 @@ def test_misspelt_operators_are_told_of(desk: Path, capsys: pytest.CaptureFixtur
 def test_the_collector_of_cycles_is_on_again(desk: Path) -> None:
     """Whether a model was translated or refused."""
     for model, status in (("my nets/a.onnx", 0), ("missing.onnx", 1)):
-        assert gc.isenabled() and main(["translate", model, "--quiet"]) == status and gc.isenabled()
+        assert gc.isenabled() and main(["translate", model]) == status and gc.isenabled()
 
 
 def test_suggestions(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +132,7 @@ def test_suggestions(capsys: pytest.CaptureFixture[str]) -> None:
         (["translate", "x", "--target", "orin"], "Did you mean orin-dla?"),
         (["translate", "x", "--platform", "jetpack-62"], "jetpack-6.2"),
         (["explain", "Q99"], "Did you mean Q9"),
-        (["verify", "translated"], "Use -i MODEL or -t PATH"),
+        (["verify", "a", "b", "translated"], "Use -t PATH"),
     )
     for argv, hint in cases:
         assert main(argv) in (1, 2)
@@ -144,7 +147,7 @@ def test_every_option_of_translate_has_a_group(capsys: pytest.CaptureFixture[str
         if f.metadata.get("group") not in GROUPS
     } == {}
     with pytest.raises(SystemExit):
-        main(["help", "translate"])
+        main(["help", "translate", "--all"])
     heads = [
         line[:-1] for line in capsys.readouterr().out.splitlines() if line.endswith(":") and not line.startswith(" ")
     ]
@@ -167,17 +170,17 @@ def test_explain_and_platforms(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert main(["explain", "--all"]) == 0 and len(capsys.readouterr().out.splitlines()) > 100
     assert main(["explain"]) == 0 and len(capsys.readouterr().out.splitlines()) <= 40
-    assert main(["platforms", "--json"]) == 0
+    assert main(["explain", "platforms", "--json"]) == 0
     rows = {row["platform"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["jetpack-6.0"]["cache_header"] == "8602" and rows["jetpack-7.2.2"]["cache_header"] is None
-    assert main(["platforms"]) == 0 and max(map(len, capsys.readouterr().out.splitlines())) <= 80
+    assert main(["explain", "platforms"]) == 0 and max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(
     "line, wanted, unwanted",
     [
         ("qdq-translator tra", {"translate"}, {"report"}),
-        ("qdq-translator translate --infer", {"--infer_mul_scales", "--infer_concat_scales"}, {"--json"}),
+        ("qdq-translator translate --infer", {"--infer"}, {"--json"}),
         ("qdq-translator translate --target ", {"orin-dla", "gpu"}, {"max"}),
         ("qdq_translator.py --on_conflict m", {"max", "min"}, {"first"}),
     ],
@@ -216,7 +219,7 @@ def test_a_missing_dependency_is_one_sentence(tmp_path: Path) -> None:
     assert "'argparse_dataclass' is not installed" in done.stderr and "pip install" in done.stderr
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["translate", "--help"], ["explain"], ["platforms", "--json"]])
+@pytest.mark.parametrize("argv", [["--help"], ["translate", "--help"], ["explain"], ["explain", "platforms", "--json"]])
 def test_a_closed_pipe_is_no_traceback(argv: list[str]) -> None:
     script = f"import sys; from qdq_translator.cli import main; sys.exit(main({argv!r}))"
     running = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
@@ -254,12 +257,12 @@ def test_the_hour_of_a_detector(
             said += said_by(line)
             ran.add(line.split()[1])
             following.update(dict.fromkeys(re.findall(r"^  (qdq-translator .*)$", said, re.M)))
-    assert ran == {"plan", "translate", "report", "verify", "trtexec"}
+    assert ran == {"plan", "translate", "report", "verify", "build"}
     script = (tmp_path / "build.sh").read_text()
     assert "--buildDLAStandalone" in script and "--calib=" in script
     subprocess.run(["sh", "-n", "build.sh"], check=True)
-    offered = [line for line in following if "check-engine" not in line]
-    assert {line.split()[1] for line in offered} >= {"translate", "report", "verify", "trtexec"}
+    offered = [line for line in following if "layer_info.json" not in line]
+    assert {line.split()[1] for line in offered} >= {"translate", "report", "verify", "build"}
     for line in offered:
         said_by(line)
 
@@ -295,3 +298,88 @@ print(json.dumps(found))"""
     for workflow, (status, said) in json.loads(done.stdout).items():
         assert status == 0 and said.startswith("usage:"), workflow
         assert max(map(len, said.splitlines())) <= 80, workflow
+
+
+# ---------------------------------------------------------------- one path
+
+
+def shown(command: str, everything: bool) -> set[str]:
+    """What the help lists, positional arguments and --help, --version aside."""
+    parser = make_parser(options_of_command(COMMANDS[command][0]), command, everything)
+    listed = [a for a in parser._actions if a.option_strings and a.help != argparse.SUPPRESS]
+    return {a.dest for a in listed} - {"help", "version"}
+
+
+def test_ten_commands_and_ninety_options() -> None:
+    assert len(COMMANDS) == 10
+    assert all(len(shown(command, everything=False)) <= 12 for command in COMMANDS)
+    assert len(set().union(*(shown(command, everything=True) for command in COMMANDS))) <= 90
+
+
+def parsed(*argv: str) -> Any:
+    options: Any = make_parser(TranslateCommand, "translate").parse_args(["m.onnx", *argv])
+    return options
+
+
+def test_names_of_one_option_are_fields(tmp_path: Path) -> None:
+    """`--infer` sets exactly what it names, over every default; a wrong name or value is said."""
+    named = parsed("--infer", "concat", "mul", "reference")
+    assert named.infer_concat_scales and named.infer_mul_scales and named.inference == "reference"
+    assert not named.infer_bounds and not named.infer_add_scales and named.keep_norm_fp16
+    none = parsed("--infer", "none", "--on", "dla")
+    assert not none.infer_concat_scales and none.dla_rewrites is True and none.target == "orin-dla"
+    read = parsed(
+        "--quantizers",
+        "asymmetric=error",
+        "--preprocess",
+        "bgr",
+        "mean=0.5,0.25",
+        "--fail",
+        "over_ms=2",
+        "on_gpu_fallback",
+    )
+    assert (read.asymmetric, read.image_mean, read.fail_over_ms) == ("error", [0.5, 0.25], 2.0)
+    assert read.fail_on_gpu_fallback and spread(TranslateCommand, "run", ["workers=3"]) == {"workers": 3}
+    for part, item, said in (
+        ("infer", "concats", "Did you mean concat?"),
+        ("quantizers", "asymmetric=wide", "Did you mean widen?"),
+        ("run", "workers=many", "is not a number"),
+        ("run", "workers", "needs a value"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(said)):
+            spread(TranslateCommand, part, [item])
+
+
+def test_models_then_data(tmp_path: Path) -> None:
+    """The last path is data unless it is a model or a folder of models."""
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets" / "a.onnx").write_bytes(b"")
+    (tmp_path / "photos").mkdir()
+    nets, photos = str(tmp_path / "nets"), str(tmp_path / "photos")
+    for last, data in (("x.npz", "x.npz"), (photos, photos), ("b.onnx", None), (nets, None)):
+        options = parsed(last)
+        assert (options.calibrate, len(options.models)) == (data, 1 if data else 2)
+        assert options.asymmetric == ("data" if data else "widen")
+
+
+def test_positional_arguments_stand_anywhere_and_flags_name_them_too() -> None:
+    parser = make_parser(options_of_command("verify"), "verify")
+    for argv in (["m", "d"], ["m", "-t", "t", "d"], ["-i", "m", "--data", "d"], ["--json", "m", "--data", "d"]):
+        options: Any = parser.parse_args(argv)
+        assert (options.model, options.data) == ("m", "d")
+
+
+def test_the_scripts_of_nvidia_add_nothing(desk: Path) -> None:
+    """Every other way in adds what costs nothing; --as_is does not."""
+    ways: dict[str, list[str]] = {"script": ["-i"], "as_is": ["translate", "--as_is"], "best": ["translate"]}
+    for name, words in ways.items():
+        assert main_module([*words, "my nets/a.onnx", "-o", name]) == 0
+    files = {name: (desk / name / "a_precision_config_calib.cache").read_bytes() for name in ways}
+    assert files["script"] == files["as_is"] and len(files["best"]) > len(files["script"])
+
+
+def test_why_a_tensor_has_its_scale(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["translate", "my nets/a.onnx"]) == 0
+    assert main(["explain", "input", "-t", "translated"]) == 0
+    out = capsys.readouterr().out
+    assert "Tensor input: scale" in out and "by rule Q1" in out and "Read by Conv" in out

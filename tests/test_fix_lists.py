@@ -15,7 +15,7 @@ from qdq_translator.cli import main
 from qdq_translator.core.command_options import TOOLS
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.output.report.fix_lists import fix_lists, module_of
+from qdq_translator.translation.report.fix_lists import fix_lists, module_of
 from tests.conftest import OWN_MODELS
 from tests.small_models import model
 

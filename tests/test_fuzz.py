@@ -4,6 +4,8 @@ with states. Every find of a campaign has a test of its own, with its smallest m
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from qdq_translator.workflows.translator import translate
-from tests.fuzz import construct
+from qdq_translator.lab.laboratory import translate
+from tests.fuzz import construct, guided
 from tests.fuzz.campaign import rng_of, run_cases
 from tests.fuzz.faults import contents, killed_at, two_translations
 from tests.fuzz.readers import SHAPES, status_of
@@ -33,6 +35,25 @@ def test_two_thousand_cases(kind: str, cases: int, least: int) -> None:
         results["translated" if kind in ("models", "constructed") else "read" if kind == "readers" else "kept"] >= least
     )
     assert results.total() == cases and not results["failed"]
+
+
+@pytest.mark.parametrize("name", guided.FORMATS)
+def test_each_format_reads_its_seeds_and_what_was_found(name: str) -> None:
+    """Seeds without a refusal, so that fuzzing begins behind the first check; found inputs with a sentence at most."""
+    for content in guided.FORMATS[name].seeds():
+        guided.read_case(name, content)
+    for path in sorted((guided.CORPUS / name).glob("*")):
+        guided.read_case(name, path.read_bytes())
+
+
+@pytest.mark.parametrize("name", ["sidecar", "deploy"])
+def test_fuzzing_guided_by_coverage_runs(name: str, tmp_path: Path) -> None:
+    """`.ci/run` gives each format longer, `python -m tests.fuzz.guided --seconds 3600` an hour."""
+    pytest.importorskip("atheris", reason="SKIPPED FOR LACK OF ATHERIS: inputs are not guided by coverage")
+    words = ["-m", "tests.fuzz.guided", name, "--seconds", "3", "--found", str(tmp_path / "found")]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    assert done.returncode == 0, done.stdout
+    assert int(done.stdout.split()[1]) > 50
 
 
 class Folder(RuleBasedStateMachine):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from qdq_translator.core.errors import ModelError
-from qdq_translator.ir.graph import Graph, Node
+from qdq_translator.translation.ir.graph import Graph, Node
 from tests.small_models import model
 
 CHAIN = "g (float[2] x) => (float[2] y) { [na] a = Exp(x)  [nb] b = Add(a, k)  [nc] c = Mul(a, b)  [ny] y = Sin(c) }"

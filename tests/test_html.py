@@ -24,11 +24,11 @@ from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import MissingDependency, UserError
 from qdq_translator.core.formats.tune_rows import Cost, Measured, Tuned
 from qdq_translator.core.words import percent
-from qdq_translator.output.report import changes, html
-from qdq_translator.output.report import model as page_model
-from qdq_translator.output.report.embed import ridge, shares
-from qdq_translator.output.report.html import write_page
-from qdq_translator.output.report.tuning import tuning
+from qdq_translator.translation.report import changes, html
+from qdq_translator.translation.report import model as page_model
+from qdq_translator.translation.report.embed import ridge, shares
+from qdq_translator.translation.report.html import write_page
+from qdq_translator.translation.report.tuning import tuning
 from tests import browser as browsers
 from tests.pages import Page, compare, comparison_page, network, report_page, rows
 from tests.tuning_rows import tuned
@@ -163,7 +163,7 @@ def test_without_jinja2_the_error_says_what_to_install(
     report: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(MissingDependency, match=re.escape("pip install 'qdq-translator[report]'")):
+    with pytest.raises(MissingDependency, match=re.escape("pip install '.[report]'")):
         write_page(rows(report), tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
 

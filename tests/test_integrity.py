@@ -16,9 +16,9 @@ from onnx import helper, numpy_helper
 import qdq_translator
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.io import load_model
-from qdq_translator.output.emit.integrity import SET_KEY, disagreements
+from qdq_translator.translation.files.integrity import SET_KEY, disagreements
+from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.ir.io import load_model
 
 DIGITS = Path(qdq_translator.__file__).parent / "models" / "digits_resnet_qat.onnx"
 RELU, ADD, POOL = "/layer2/relu/Relu_output_0", "/layer2/Add_output_0", "/pool/AveragePool_output_0"

@@ -13,7 +13,7 @@ from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.layer_precisions import parse_layer_precisions
-from qdq_translator.targets.precision import FP16, INT8
+from qdq_translator.translation.targets.precision import FP16, INT8
 from tests.small_models import model, pair
 
 SAMPLES = next(EXAMPLE_MODEL.parent.glob("*.npz"))
@@ -94,7 +94,7 @@ def test_verify_and_trtexec_honour_it(tmp_path: Path, capsys: pytest.CaptureFixt
         capsys.readouterr()
         assert main(["verify", "-i", str(EXAMPLE_MODEL), "-t", out, "--inputs", str(SAMPLES), "--json"]) == 0
         above[name] = json.loads(capsys.readouterr().out)["simulation"]["layers_above_int8"]
-        assert main(["trtexec", "-t", out, "--opt_shapes", "input:1x1x16x16"]) == 0
+        assert main(["build", "--print", "-t", out, "--opt_shapes", "input:1x1x16x16"]) == 0
         command = capsys.readouterr().out
         argument = next((tmp_path / name).glob("*_layer_arg.txt"))
         assert (f"{LAYER}:fp16" in command) == (name == "kept")

@@ -13,9 +13,9 @@ from onnx import helper, numpy_helper
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import ALGORITHMS, CalibrationCache
-from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
-from qdq_translator.targets.parser_network import refusal
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, simulate
+from qdq_translator.translation.ir.graph import Graph, Node
+from qdq_translator.translation.targets.parser_network import refusal
 from tests.small_models import model, pair
 
 FLOAT = """g (float[N,3,8,8] x) => (float[N,4] out) {
@@ -145,9 +145,9 @@ def test_what_cannot_be_kept(tmp_path: Path) -> None:
         s=np.float32(0.1),
         z=np.int8(0),
     )
-    with pytest.raises(UserError, match="without --keep_model"):
+    with pytest.raises(UserError, match="without keep_model"):
         kept(tmp_path, quantized, calibrate=None)
-    with pytest.raises(UserError, match="--calibrate"):
+    with pytest.raises(UserError, match="calibrate"):
         kept(tmp_path, float_model(), calibrate=None)
     with pytest.raises(UsageError, match="keeps every name"):
         kept(tmp_path, float_model(), rename_node_outputs=True)

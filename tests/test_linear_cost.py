@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.workflows.translator import Translation
+from qdq_translator.translation.translator import Translation
 
 DLA = {"target": "orin-dla", "platform": "jetpack-6.2", "dla_rewrites": True}
 SHAPE = [1, 4, 8, 8]

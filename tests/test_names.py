@@ -14,10 +14,10 @@ import pytest
 
 from qdq_translator import TranslateOptions, Translation, translate
 from qdq_translator.core.diagnostics import Diagnostics
-from qdq_translator.ir.constants import is_dequantize, is_quantize
-from qdq_translator.ir.graph import Graph
-from qdq_translator.passes.names import name_nodes
-from qdq_translator.simulate.implicit import copy_model
+from qdq_translator.lab.simulate.implicit import copy_model
+from qdq_translator.translation.ir.constants import is_dequantize, is_quantize
+from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.passes.names import name_nodes
 from tests.conftest import need_shared, zoo_paths
 from tests.small_models import model, pair
 from tests.test_zoo_function import REFUSED, options_for
@@ -87,6 +87,7 @@ def declared(report: dict[str, Any], explicit: Graph) -> dict[str, set[str]]:
     for row in report["dla_rewrites"]["applied"]:
         gone["node"] |= {before["node"] for before in row["before"]}
     for told in report["diagnostics"]:
+        gone["node"] |= set(told.get("data", {}).get("renamed", {}).values())  # and what they are called now
         if told["rule"] == "F7":  # what changes nothing went
             gone["node"] |= set(told["data"]["nodes"])
             gone["tensor"] |= set(told["data"]["tensors"])

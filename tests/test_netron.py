@@ -15,7 +15,7 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.formats.calibration_cache import scale_to_hex
-from qdq_translator.passes.annotate import PREFIX
+from qdq_translator.translation.passes.annotate import PREFIX
 from tests import browser as browsers
 from tests.test_annotate import model
 

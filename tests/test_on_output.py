@@ -10,11 +10,11 @@ import onnx
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.core.errors import UsageError
-from qdq_translator.simulate.account import Judge
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions
-from qdq_translator.simulate.inputs import input_specs, load_samples
-from qdq_translator.workflows.translator import Translation
+from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.lab.simulate.account import Judge
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions
+from qdq_translator.lab.simulate.inputs import input_specs, load_samples
+from qdq_translator.translation.translator import Translation
 from tests.small_models import model, pair
 
 NETWORK = """net (float[1,8,6,6] x) => (float[1,8,6,6] y) {
@@ -87,8 +87,8 @@ def test_nothing_moves_that_other_samples_do_not_confirm(data: Path, tmp_path: P
         )
         assert found.cache.to_text() == plain.cache.to_text() and message in told(found)
     np.save(tmp_path / "zero.npy", np.zeros((8, 8, 6, 6), np.float32))
-    found = translate(network(), TranslateOptions(calibrate=str(tmp_path / "zero.npy"), calibrate_method="output"))
-    assert "moved none" in told(found) and all(0 < scale < 1 for scale in found.tensor_scales.values())
+    with pytest.raises(UserError, match="all 8 samples are 0"):
+        translate(network(), TranslateOptions(calibrate=str(tmp_path / "zero.npy"), calibrate_method="output"))
 
 
 @pytest.mark.parametrize("own", [0.004, 0.0265])
@@ -127,3 +127,28 @@ def test_samples_that_are_not_finite_are_left_out(data: Path, tmp_path: Path) ->
 def test_it_is_no_method_of_one_operator() -> None:
     with pytest.raises(UsageError, match="'output' is not a method"):
         translate(network(), TranslateOptions(calibrate="x.npy", calibrate_method="mse,Add:output"))
+
+
+def test_many_sets_cost_few_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neighbours are first measured together."""
+    from qdq_translator.lab.simulate.calibration import on_output
+
+    tried: list[int] = []
+    noise = on_output._Search._noise
+
+    def counted(self: Any, judge: Any, trials: Any, ground: Any) -> Any:
+        tried.append(len(trials))
+        return noise(self, judge, trials, ground)
+
+    monkeypatch.setattr(on_output, "TRIED", 4)
+    monkeypatch.setattr(on_output._Search, "_noise", counted)
+    body = "".join(f"t{i} = Conv(t{i - 1}, w) s{i} = Sigmoid(t{i}) " for i in range(1, 12)).replace("t0", "x")
+    chain = body.replace("Conv(t", "Conv(s")
+    np.save(tmp_path / "x.npy", values(16, 0))
+    network_of_many = network(
+        f"net (float[1,8,6,6] x) => (float[1,8,6,6] y) {{ {chain} y = Conv(s11, v1) }}",
+        v1=np.eye(8, dtype=np.float32)[:, :, None, None],
+    )
+    options = TranslateOptions(calibrate=str(tmp_path / "x.npy"), calibrate_method="output")
+    translate(network_of_many, options)
+    assert tried[1] <= 1 + 4 and max(tried[1:3]) <= 1 + 2 * 4

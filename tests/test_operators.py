@@ -12,11 +12,12 @@ import numpy as np
 import onnx
 import pytest
 
-from qdq_translator.ir import operators
-from qdq_translator.ir.graph import Node
-from qdq_translator.ir.operators import OutputChannels, Slices, Unions, output_channels
-from qdq_translator.ir.qparams import tensorrt_weight_codes
-from qdq_translator.ir.types import TensorTypes
+from qdq_translator.translation.ir import operators
+from qdq_translator.translation.ir.graph import Node
+from qdq_translator.translation.ir.operator_table import COLUMNS, OPERATORS, where
+from qdq_translator.translation.ir.operators import OutputChannels, Slices, Unions, output_channels
+from qdq_translator.translation.ir.qparams import tensorrt_weight_codes
+from qdq_translator.translation.ir.types import TensorTypes
 from tests.small_models import model
 
 
@@ -30,6 +31,40 @@ def look_up(**values: Any) -> operators.LookUp:
 
 
 NOTHING = look_up()
+
+
+def test_every_operator_fills_every_column_with_known_values() -> None:
+    assert len(OPERATORS) > 150 and list(OPERATORS) == sorted(OPERATORS)
+    for name, row in OPERATORS.items():
+        assert list(row) == list(COLUMNS), f"{name} leaves a column out"
+        for column, value in row.items():
+            known = COLUMNS[column]
+            words = value.split("+")
+            assert all(word in known or ("*" in known and re.fullmatch(r"\d+\.\d+", word)) for word in words), (
+                name,
+                column,
+            )
+    used = {(column, word) for row in OPERATORS.values() for column, value in row.items() for word in value.split("+")}
+    assert [(c, word) for c, known in COLUMNS.items() for word in known if word != "*" and (c, word) not in used] == []
+
+
+def test_queries_of_the_table() -> None:
+    assert where(data="view") == ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+    assert where(kind="movement", traits="end", data="same permute") == ("Identity", "Transpose")
+    assert "Split" in where(parser="several") and "Split" in where(parser="bare")
+    with pytest.raises(KeyError):
+        where(colour="red")
+
+
+def test_no_other_module_lists_what_the_table_says() -> None:
+    """A tuple or set of three or more operators that equals a query of one column belongs into the table."""
+    queries = {frozenset(where(**{c: word})): f"{c}={word}" for c, known in COLUMNS.items() for word in known}
+    for path in (Path(operators.__file__).parents[2]).rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Tuple, ast.Set)):
+                names = frozenset(e.value for e in node.value.elts if isinstance(e, ast.Constant))
+                if len(names) > 2:
+                    assert names not in queries, f"{path.name} {node.lineno}: where({queries[names]})"
 
 
 def test_axes() -> None:
@@ -95,7 +130,7 @@ def test_shape_arithmetic_skips_an_omitted_input() -> None:
         every = Slice (shape, start, end, , step)
         y = ConstantOfShape (every)
     }"""
-    from qdq_translator.ir.graph import Graph
+    from qdq_translator.translation.ir.graph import Graph
 
     types = TensorTypes(Graph.from_model(model(text)))
     assert types.integers()["every"].tolist() == [2, 4]
@@ -178,74 +213,90 @@ def test_named_sets_are_written_once() -> None:
 # ---------------------------------------------------------------- one reader a parameter
 
 _READ_ELSEWHERE = {
-    ("passes/dla/one_dimension.py", "axes"): "of a Resize, which only that rule and D23 read",
-    ("passes/dla/axis_forms.py", "group"): "written by itself",
-    ("passes/dla/kernel_parts.py", "auto_pad"): "written: explicit padding takes its place",
-    ("passes/dla/products.py", "alpha"): "of that rule alone",
-    ("passes/dla/products.py", "bias"): "of that rule alone",
-    ("passes/dla/products.py", "lambd"): "of that rule alone",
-    ("passes/dla/axis_forms.py", "cubic_coeff_a"): "of that rule alone",
-    ("passes/dla/axis_forms.py", "exclude_outside"): "of that rule alone",
-    ("passes/dla/linear_axis.py", "exclusive"): "of that rule alone",
-    ("passes/dla/linear_axis.py", "reverse"): "of that rule alone",
-    ("passes/normal_forms/refused.py", "antialias"): "of forms that a parser refuses, checked there alone",
-    ("passes/normal_forms/refused.py", "axes"): "of forms that a parser refuses, checked there alone",
-    ("passes/normal_forms/refused.py", "equation"): "of forms that a parser refuses, checked there alone",
-    ("passes/normal_forms/refused.py", "extrapolation_value"): "of forms that a parser refuses, checked there alone",
+    ("translation/passes/dla/one_dimension.py", "axes"): "of a Resize, which only that rule and D23 read",
+    ("translation/passes/dla/axis_forms.py", "group"): "written by itself",
+    ("translation/passes/dla/kernel_parts.py", "auto_pad"): "written: explicit padding takes its place",
+    ("translation/passes/dla/products.py", "alpha"): "of that rule alone",
+    ("translation/passes/dla/products.py", "bias"): "of that rule alone",
+    ("translation/passes/dla/products.py", "lambd"): "of that rule alone",
+    ("translation/passes/dla/axis_forms.py", "cubic_coeff_a"): "of that rule alone",
+    ("translation/passes/dla/axis_forms.py", "exclude_outside"): "of that rule alone",
+    ("translation/passes/dla/linear_axis.py", "exclusive"): "of that rule alone",
+    ("translation/passes/dla/linear_axis.py", "reverse"): "of that rule alone",
+    ("translation/passes/normal_forms/refused.py", "antialias"): "of forms that a parser refuses, checked there alone",
+    ("translation/passes/normal_forms/refused.py", "axes"): "of forms that a parser refuses, checked there alone",
+    ("translation/passes/normal_forms/refused.py", "equation"): "of forms that a parser refuses, checked there alone",
     (
-        "passes/normal_forms/refused.py",
+        "translation/passes/normal_forms/refused.py",
+        "extrapolation_value",
+    ): "of forms that a parser refuses, checked there alone",
+    (
+        "translation/passes/normal_forms/refused.py",
         "keep_aspect_ratio_policy",
     ): "of forms that a parser refuses, checked there alone",
-    ("passes/dla/recurrent.py", "activations"): "of recurrent layers, the only rule that reads them",
-    ("passes/dla/recurrent.py", "clip"): "of recurrent layers, the only rule that reads them",
-    ("passes/dla/recurrent.py", "direction"): "of recurrent layers, the only rule that reads them",
-    ("passes/dla/recurrent.py", "input_forget"): "of recurrent layers, the only rule that reads them",
-    ("passes/dla/recurrent.py", "layout"): "of recurrent layers, the only rule that reads them",
-    ("passes/dla/recurrent.py", "linear_before_reset"): "of recurrent layers, the only rule that reads them",
-    ("passes/normal_forms/refused.py", "mode"): "of forms that a parser refuses, checked there alone",
-    ("passes/opset.py", "ceil_mode"): "of that rule alone",
-    ("passes/opset.py", "pads"): "of that rule alone",
-    ("qdq/float_types.py", "axis"): "of that rule alone",
-    ("quantizers/dialects/qoperator.py", "alpha"): "of another vocabulary's operator, the only one that reads them",
-    ("quantizers/dialects/qoperator.py", "axes"): "of another vocabulary's operator, the only one that reads them",
-    ("quantizers/dialects/qoperator.py", "transB"): "of another vocabulary's operator, the only one that reads them",
-    ("quantizers/sidecars.py", "dtype"): "of that rule alone",
-    ("scales/inference/formulas.py", "alpha"): "of that rule alone",
-    ("simulate/calibration/equalize.py", "group"): "of that rule alone",
-    ("targets/precision.py", "equation"): "of recurrent layers, the only one that reads them",
-    ("targets/precision.py", "layout"): "of recurrent layers, the only one that reads them",
-    ("targets/parser_network.py", "coordinate_transformation_mode"): "of that rule alone",
-    ("targets/parser_network.py", "equation"): "of that rule alone",
-    ("targets/parser_network.py", "kernel_shape"): "of that rule alone",
-    ("targets/parser_network.py", "nearest_mode"): "of that rule alone",
-    ("ir/constants.py", "value"): "the element type of a Constant, off the file and without its values",
-    ("ir/shape_arithmetic.py", "value"): "what a ConstantOfShape fills with",
-    ("ir/shape_arithmetic.py", "axis"): "of Concat and Gather on shapes; required, or 0",
-    ("ir/shape_arithmetic.py", "start"): "of Shape, the only one that reads them",
-    ("ir/shape_arithmetic.py", "end"): "of Shape, the only one that reads them",
-    ("quantizers/parameters.py", "axis"): "of a quantizer, the only one that reads them",
-    ("quantizers/parameters.py", "block_size"): "of a quantizer, the only one that reads them",
-    ("quantizers/parameters.py", "output_dtype"): "of a quantizer, the only one that reads them",
-    ("passes/fold_batchnorm.py", "spatial"): "of BatchNormalization, the only one that reads them",
-    ("passes/fold_batchnorm.py", "training_mode"): "of BatchNormalization, the only one that reads them",
-    ("passes/fold_batchnorm.py", "beta"): "written: it goes into the bias",
-    ("passes/normal_forms/parts.py", "beta"): "written: it goes into the bias",
-    ("passes/opset.py", "kernel_shape"): "written where it is not there",
-    ("passes/dla/conv_padding.py", "auto_pad"): "written: explicit padding takes its place",
-    ("passes/opset.py", "noop_with_empty_axes"): "in which opset it exists is the matter there",
-    ("passes/opset.py", "num_outputs"): "in which opset it exists is the matter there",
-    ("passes/dla/axis_forms.py", "keep_aspect_ratio_policy"): "of sizes, which only that rewrite takes",
-    ("passes/dla/axis_forms.py", "axes"): "of sizes, which only that rewrite takes",
-    ("targets/parser_network.py", "axes"): "whether an older opset leaves it out",
-    ("passes/dla/axis_forms.py", "antialias"): "of Resize, and only where it is refused",
-    ("targets/dla/checks.py", "size"): "of LRN, the only one that reads it",
+    ("translation/passes/dla/recurrent.py", "activations"): "of recurrent layers, the only rule that reads them",
+    ("translation/passes/dla/recurrent.py", "clip"): "of recurrent layers, the only rule that reads them",
+    ("translation/passes/dla/recurrent.py", "direction"): "of recurrent layers, the only rule that reads them",
+    ("translation/passes/dla/recurrent.py", "input_forget"): "of recurrent layers, the only rule that reads them",
+    ("translation/passes/dla/recurrent.py", "layout"): "of recurrent layers, the only rule that reads them",
+    (
+        "translation/passes/dla/recurrent.py",
+        "linear_before_reset",
+    ): "of recurrent layers, the only rule that reads them",
+    ("translation/passes/normal_forms/refused.py", "mode"): "of forms that a parser refuses, checked there alone",
+    ("translation/passes/opset.py", "ceil_mode"): "of that rule alone",
+    ("translation/passes/opset.py", "pads"): "of that rule alone",
+    ("translation/qdq/float_types.py", "axis"): "of that rule alone",
+    (
+        "translation/quantizers/dialects/qoperator.py",
+        "alpha",
+    ): "of another vocabulary's operator, the only one that reads them",
+    (
+        "translation/quantizers/dialects/qoperator.py",
+        "axes",
+    ): "of another vocabulary's operator, the only one that reads them",
+    (
+        "translation/quantizers/dialects/qoperator.py",
+        "transB",
+    ): "of another vocabulary's operator, the only one that reads them",
+    ("translation/quantizers/sidecars.py", "dtype"): "of that rule alone",
+    ("translation/scales/inference/formulas.py", "alpha"): "of that rule alone",
+    ("lab/simulate/calibration/equalize.py", "group"): "of that rule alone",
+    ("translation/targets/precision.py", "equation"): "of recurrent layers, the only one that reads them",
+    ("translation/targets/precision.py", "layout"): "of recurrent layers, the only one that reads them",
+    ("translation/targets/parser_network.py", "coordinate_transformation_mode"): "of that rule alone",
+    ("translation/targets/parser_network.py", "equation"): "of that rule alone",
+    ("translation/targets/parser_network.py", "kernel_shape"): "of that rule alone",
+    ("translation/targets/parser_network.py", "nearest_mode"): "of that rule alone",
+    ("translation/ir/constants.py", "value"): "the element type of a Constant, off the file and without its values",
+    ("translation/ir/shape_arithmetic.py", "value"): "what a ConstantOfShape fills with",
+    ("translation/ir/shape_arithmetic.py", "axis"): "of Concat and Gather on shapes; required, or 0",
+    ("translation/ir/shape_arithmetic.py", "start"): "of Shape, the only one that reads them",
+    ("translation/ir/shape_arithmetic.py", "end"): "of Shape, the only one that reads them",
+    ("translation/quantizers/parameters.py", "axis"): "of a quantizer, the only one that reads them",
+    ("translation/quantizers/parameters.py", "block_size"): "of a quantizer, the only one that reads them",
+    ("translation/quantizers/parameters.py", "output_dtype"): "of a quantizer, the only one that reads them",
+    ("translation/passes/fold_batchnorm.py", "spatial"): "of BatchNormalization, the only one that reads them",
+    ("translation/passes/fold_batchnorm.py", "training_mode"): "of BatchNormalization, the only one that reads them",
+    ("translation/passes/fold_batchnorm.py", "beta"): "written: it goes into the bias",
+    ("translation/passes/normal_forms/parts.py", "beta"): "written: it goes into the bias",
+    ("translation/passes/opset.py", "kernel_shape"): "written where it is not there",
+    ("translation/passes/dla/conv_padding.py", "auto_pad"): "written: explicit padding takes its place",
+    ("translation/passes/opset.py", "noop_with_empty_axes"): "in which opset it exists is the matter there",
+    ("translation/passes/opset.py", "num_outputs"): "in which opset it exists is the matter there",
+    ("translation/passes/dla/axis_forms.py", "keep_aspect_ratio_policy"): "of sizes, which only that rewrite takes",
+    ("translation/passes/dla/axis_forms.py", "axes"): "of sizes, which only that rewrite takes",
+    ("translation/targets/parser_network.py", "axes"): "whether an older opset leaves it out",
+    ("translation/passes/dla/axis_forms.py", "antialias"): "of Resize, and only where it is refused",
+    ("translation/targets/dla/checks.py", "size"): "of LRN, the only one that reads it",
+    ("lab/simulate/calibration/fit.py", "alpha"): "of LeakyRelu, whose slope a range is fitted through",
 }
 
 
 def test_no_second_reader() -> None:
     """Every attribute of an operator is read in operators.py; what is read elsewhere is read there alone, and says why."""
     names = {key for schema in onnx.defs.get_all_schemas_with_history() for key in schema.attributes}
-    package = Path(operators.__file__).parents[1]
+    package = Path(operators.__file__).parents[2]
     found: set[tuple[str, str]] = set()
     for path in sorted(package.rglob("*.py")):
         room = path.relative_to(package).as_posix()
@@ -263,7 +314,7 @@ def test_no_second_reader() -> None:
                 key, owner = node.left, ast.unparse(node.comparators[0])
             if isinstance(key, ast.Constant) and key.value in names and re.search(_A_NODE, owner):
                 found.add((room, key.value))
-    elsewhere = {where for where in found if where[0] != "ir/operators.py"}
+    elsewhere = {where for where in found if where[0] != "translation/ir/operators.py"}
     assert elsewhere - set(_READ_ELSEWHERE) == set(), "read it in operators.py, or say here why not"
     assert set(_READ_ELSEWHERE) - elsewhere == set(), "nothing reads it there any more"
 

@@ -15,7 +15,7 @@ import pytest
 from e2e_workflow.orin_dla import buffers
 from e2e_workflow.orin_dla.buffers import Buffer
 from qdq_translator.commands.located import EXAMPLE_MODEL
-from qdq_translator.targets.platforms import find_platform
+from qdq_translator.translation.targets.platforms import find_platform
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "e2e_workflow" / "orin_dla" / "make_loadable.sh"

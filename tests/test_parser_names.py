@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.ir.types import TensorTypes
-from qdq_translator.scales.table import Origin, ScaleTable
-from qdq_translator.targets.auto_names import automatic_scales
+from qdq_translator.translation.ir.types import TensorTypes
+from qdq_translator.translation.scales.table import Origin, ScaleTable
+from qdq_translator.translation.targets.auto_names import automatic_scales
 from tests.conftest import SHARED, need_shared
 from tests.parser_recordings import OWN, PLATFORMS, VERSIONS, Recording, hold, quantized, recordings
 

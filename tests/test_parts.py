@@ -17,7 +17,7 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.calibration_cache import scale_to_hex
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.workflows.parts import Request, split_model, split_translation
+from qdq_translator.lab.parts import split_model, split_translation
 from tests.dla.check import graph, ints, pair, weights
 from tests.explicit_reference import random_inputs, run
 
@@ -46,24 +46,22 @@ def chained(folder: Path, manifest: dict[str, Any], feed: dict[str, np.ndarray])
     return known
 
 
-def request(folder: Path, *begin: str, end: tuple[str, ...] = ()) -> Request:
-    return Request(list(begin), list(end), folder, 2)
+def at(*begin: str, end: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    return [(begin, end)]
 
 
 def test_a_translation_becomes_three(tmp_path: Path) -> None:
     explicit = detector()
     whole = translate(explicit, ORIN, "net")
     files = whole.save(tmp_path / "whole")
-    manifest = plain(split_translation(files, request(tmp_path / "parts")))
+    manifest = plain(split_translation(files, tmp_path / "parts"))
     parts = {row["role"]: row for row in manifest["parts"]}
     assert list(parts) == ["before", "dla", "after"]
     assert [row["name"] for row in parts["dla"]["inputs"]] == ["e"]
     assert [row["name"] for row in parts["dla"]["outputs"]] == ["c2"]
     assert parts["dla"]["outputs"][0]["scale"] == pytest.approx(1 / 32) and parts["dla"]["gpu_layers"] == 0
     assert parts["dla"]["outputs"][0]["format"] == "int8:chw32" and parts["dla"]["subgraphs"] == 1
-    assert (
-        manifest["proof"]["equal_bits"] and json.loads((tmp_path / "parts" / "net_split.json").read_text()) == manifest
-    )
+    assert manifest["proof"]["runs"] and json.loads((tmp_path / "parts" / "net_split.json").read_text()) == manifest
     feed = random_inputs(whole.model, 3)
     known = chained(tmp_path / "parts", manifest, feed)
     for name, want in zip(whole.graph.outputs, run(whole.model, feed, list(whole.graph.outputs))):
@@ -84,12 +82,17 @@ def test_a_translation_becomes_three(tmp_path: Path) -> None:
 def test_the_parts_are_built_and_looked_at_like_any_translation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    translate(detector(), ORIN, "net").save(tmp_path / "whole")
-    assert main(["split", "-t", str(tmp_path / "whole"), "-o", str(tmp_path / "parts"), "--json"]) == 0
+    onnx.save(detector(), tmp_path / "net.onnx")
+    asked = ["translate", str(tmp_path / "net.onnx"), "-o", str(tmp_path), "--as_is", "--target", "orin-dla"]
+    assert main([*asked, "--parts", "always", "--json"]) == 0
+    parts = json.loads(capsys.readouterr().out)["translated"][0]["split"]["parts"]
+    assert [row["role"] for row in parts] == ["before", "dla", "after"]
+    assert main([*asked, "--parts", "model", "-o", str(tmp_path / "cut"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kind"] == "qdq-translator split"
-    part = str(tmp_path / "parts" / "net_dla_noqdq.onnx")
+    assert main([*asked, "--begin", "c2"]) == 2 and "--parts always" in capsys.readouterr().err
+    part = str(tmp_path / "net_parts" / "net_dla_noqdq.onnx")
     formats = ["--dla_standalone", "--input_io_formats", "int8:chw32", "--output_io_formats", "int8:chw32"]
-    assert main(["report", "-t", part]) == 0 and main(["trtexec", "-t", part, *formats]) == 0
+    assert main(["report", "-t", part]) == 0 and main(["build", "--print", "-t", part, *formats]) == 0
 
 
 @pytest.mark.parametrize("quantized", [True, False])
@@ -100,7 +103,7 @@ def test_a_model_is_cut_as_it_is(tmp_path: Path, quantized: bool) -> None:
     if not quantized:
         explicit = translate(explicit, TranslateOptions()).model
     onnx.save(explicit, str(path))
-    manifest = plain(split_model(path, ORIN, request(tmp_path / "parts")))
+    manifest = plain(split_model(path, ORIN, tmp_path / "parts"))
     assert [row["role"] for row in manifest["parts"]] == ["before", "dla", "after"]
     ends = [row["name"] for row in manifest["parts"][1]["outputs"]]
     assert ends == (["q2"] if quantized else ["c2"])
@@ -119,17 +122,62 @@ def test_a_model_is_cut_as_it_is(tmp_path: Path, quantized: bool) -> None:
 
 def test_at_tensors_by_name(tmp_path: Path) -> None:
     files = translate(detector(), ORIN, "net").save(tmp_path / "whole")
-    manifest = plain(split_translation(files, request(tmp_path / "two", end=("r",))))
+    manifest = plain(split_translation(files, tmp_path / "two", at(end=("r",))))
     assert [row["role"] for row in manifest["parts"]] == ["dla", "after"]
     assert [row["name"] for row in manifest["parts"][0]["outputs"]] == ["r"]
-    manifest = plain(split_translation(files, request(tmp_path / "one", "c2")))
+    manifest = plain(split_translation(files, tmp_path / "one", at("c2")))
     assert [row["role"] for row in manifest["parts"]] == ["before", "dla"]
+
+
+def alternating(regions: int) -> onnx.ModelProto:
+    """Convs of the DLA with an Erf of the GPU between two of them, each beside a path that skips it."""
+    body, last, arrays = "", "x", {}
+    for number in range(regions):
+        body += pair(last, f"q{number}") + f"c{number} = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> "
+        body += f"(q{number}, w{number})\n" + pair(f"c{number}", f"d{number}")
+        arrays[f"w{number}"] = weights(number, 8, 8, 3, 3)
+        body += f"e{number} = Erf (d{number})\ns{number} = Add (e{number}, d{number})\n"
+        last = f"s{number}"
+    return graph("float[1,8,10,12] x", "float[b,c,h,w] y", body + f"y = Relu ({last})", **arrays)
+
+
+@pytest.mark.parametrize("as_it_is", [False, True])
+def test_every_region_of_the_plan_becomes_a_part(tmp_path: Path, as_it_is: bool) -> None:
+    """In order of execution, each for its device, and the bits are those of the whole."""
+    explicit = alternating(3)
+    options = TranslateOptions(target="orin-dla", platform="jetpack-6.2", infer_add_scales=True)
+    whole = translate(explicit, options, "net")
+    assert whole.dla is not None and whole.dla.subgraphs == 4
+    if as_it_is:
+        onnx.save(explicit, tmp_path / "net.onnx")
+        manifest = plain(split_model(tmp_path / "net.onnx", options, tmp_path / "parts"))
+    else:
+        manifest = plain(split_translation(whole.save(tmp_path / "whole"), tmp_path / "parts"))
+    assert [row["role"] for row in manifest["parts"]] == ["dla", "between", "dla", "between", "dla", "after"]
+    files = ["net_dla", "net_between", "net_dla2", "net_between2", "net_dla3", "net_after"]
+    assert [row["file"].partition("_noqdq")[0].partition(".onnx")[0] for row in manifest["parts"]] == files
+    if not as_it_is:
+        assert [row.get("gpu_layers") for row in manifest["parts"]][:5] == [0, None, 0, None, 0]
+    model = explicit if as_it_is else whole.model
+    feed = random_inputs(model, 3)
+    known = chained(tmp_path / "parts", manifest, feed)
+    np.testing.assert_array_equal(known["y"], run(model, feed, ["y"])[0])
+
+
+def test_the_command_for_every_part_of_the_dla_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(alternating(2), tmp_path / "net.onnx")
+    asked = ["translate", str(tmp_path / "net.onnx"), "-o", str(tmp_path), "--as_is", "--target", "orin-dla"]
+    assert main([*asked, "--parts", "always"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for name in ("net_dla", "net_dla2"):
+        assert f"the DLA's part {name}_noqdq.onnx: no GPU layer" in printed
+        assert f"build --print -t {tmp_path / 'net_parts' / name}_noqdq.onnx --dla_standalone" in printed
 
 
 def test_a_network_of_one_part_stays_whole(tmp_path: Path) -> None:
     body = pair("x", "q") + "c = Conv (q, w)\ny = Relu (c)"
     whole = translate(graph("float[1,3,4,4] x", "float[b,c,h,w] y", body, w=weights(1, 4, 3, 1, 1)), ORIN, "net")
-    manifest = plain(split_translation(whole.save(tmp_path), request(tmp_path / "parts")))
+    manifest = plain(split_translation(whole.save(tmp_path), tmp_path / "parts"))
     assert [row["role"] for row in manifest["parts"]] == ["dla"]
 
 
@@ -140,17 +188,17 @@ def test_a_network_of_one_part_stays_whole(tmp_path: Path) -> None:
 def test_not_at(tmp_path: Path, begin: tuple[str, ...], end: tuple[str, ...], why: str) -> None:
     files = translate(detector(), ORIN, "net").save(tmp_path / "whole")
     with pytest.raises(UserError, match=why):
-        split_translation(files, request(tmp_path / "parts", *begin, end=end))
+        split_translation(files, tmp_path / "parts", at(*begin, end=end))
     assert not (tmp_path / "parts").exists()
 
 
 def test_not_without_a_dla(tmp_path: Path) -> None:
     files = translate(detector(), TranslateOptions(), "net").save(tmp_path / "gpu")
     with pytest.raises(UserError, match="for a GPU"):
-        split_translation(files, request(tmp_path / "parts"))
+        split_translation(files, tmp_path / "parts")
     alone = graph("float[1,3,4] x", "float[b,c,h] y", pair("x", "q") + "y = Erf (q)")
     with pytest.raises(UserError, match="No layer"):
-        split_translation(translate(alone, ORIN, "net").save(tmp_path / "erf"), request(tmp_path / "parts"))
+        split_translation(translate(alone, ORIN, "net").save(tmp_path / "erf"), tmp_path / "parts")
 
 
 def translated(model: onnx.ModelProto, folder: Path, *words: str) -> int:
@@ -175,13 +223,28 @@ def test_the_preset_cuts_a_tail_off_beside_the_whole(tmp_path: Path, capsys: pyt
     feed = random_inputs(whole, 3)
     np.testing.assert_array_equal(chained(parts, manifest, feed)["y"], run(whole, feed, ["y"])[0])
     written = {path.name: path.read_bytes() for path in files if path.exists()}
-    assert translated(explicit, tmp_path, "--without", "cut_tail") == 0
+    assert translated(explicit, tmp_path, "--parts", "off") == 0
     assert {path.name for path in files if path.exists()} == written.keys(), "the whole is what it is without parts"
     assert all(path.read_bytes() == written[path.name] for path in (files.cache, files.layer_arg))
     assert onnx.load(str(files.model)).graph == whole.graph
     summary = json.loads(capsys.readouterr().out)["translated"][0]
-    assert summary["split"] is None and "earlier" in summary["not_cut"]
-    assert translated(explicit, tmp_path, "--without", "cut_tail", "--fail_on_gpu_fallback") == 1
+    assert summary["split"] is None and not summary["not_cut"] and not parts.exists()  # no parts of an earlier one
+    assert translated(explicit, tmp_path, "--parts", "off", "--fail_on_gpu_fallback") == 1
+
+
+@pytest.mark.parametrize("name", ["../../x_noqdq.onnx", "/x_noqdq.onnx", "..", "up/x_noqdq.onnx"])
+def test_a_manifest_leads_nowhere_else(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert translated(detector(), tmp_path) == 0
+    files = TranslationFiles(tmp_path / "out", "net")
+    (files.parts / "up").symlink_to(tmp_path)
+    for path in (files.parts / "net_split.json", files.report):
+        content = json.loads(path.read_text())
+        (content if path != files.report else content["parts"])["parts"][0]["file"] = name
+        path.write_text(json.dumps(content))
+    for command in (["report"], ["verify", "-i", str(tmp_path / "net.onnx"), "--samples", "1"]):
+        capsys.readouterr()
+        assert main([*command, "-t", str(files.model)]) == 1
+        assert "folder" in capsys.readouterr().err
 
 
 def test_what_was_cut_is_verified_reported_and_built(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,7 +259,8 @@ def test_what_was_cut_is_verified_reported_and_built(tmp_path: Path, capsys: pyt
     found = json.loads(capsys.readouterr().out)
     dla = TranslationFiles(parts, "net_dla")
     planned = dla.read_report()["dla"]["counts"]
-    assert found["simulation"]["parts"] == {"dla": planned["dla-int8"], "after": 0} and planned["dla-int8"] == 3
+    # the Reshape and the Transpose of the part for the GPU move INT8
+    assert found["simulation"]["parts"] == {"dla": planned["dla-int8"], "after": 2} and planned["dla-int8"] == 3
     rows = {row["other"]: row["outputs"] for row in found["outputs"]["pairs"]}
     assert rows["parts"].keys() == {"y", "o"} and 30 < rows["parts"]["o"]["sqnr_db"] < 60
 
@@ -212,11 +276,13 @@ def test_what_was_cut_is_verified_reported_and_built(tmp_path: Path, capsys: pyt
 
     assert main(["report", "-t", str(parts)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert printed.startswith("net_dla") and f"trtexec -t {parts}/net_dla_noqdq.onnx --allow_gpu_fallback" in printed
+    assert (
+        printed.startswith("net_dla") and f"build --print -t {parts}/net_dla_noqdq.onnx --allow_gpu_fallback" in printed
+    )
     assert main(["report", "-t", str(files.folder), "--html", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
     assert all(row["file"] in page for row in manifest["parts"]) and 'id="parts"' in page
-    assert translated(detector(), tmp_path, "--without", "cut_tail") == 0
+    assert translated(detector(), tmp_path, "--parts", "off") == 0
     assert files.read_report()["parts"] is None
 
 
@@ -232,12 +298,11 @@ def test_a_tail_with_the_gpu_before_it(tmp_path: Path, capsys: pytest.CaptureFix
     [
         "y = Flatten (p)",  # moves data only
         "y = Relu (p)",  # no tail
-        "e = Erf (p)\nk = Conv (e, w1)\n" + pair("k", "l") + "y = Softsign (l)",  # as many layers for the GPU before it
     ],
 )
 def test_what_is_no_tail(tmp_path: Path, capsys: pytest.CaptureFixture[str], body: str) -> None:
     text = pair("x", "q") + "c = Conv (q, w)\n" + pair("c", "p") + body
-    arrays = {"w": weights(1, 6, 3, 1, 1), "w1": weights(1, 6, 6, 1, 1)}
+    arrays = {"w": weights(1, 6, 3, 1, 1)}
     rank = "b,f" if "Flatten" in body else "b,c,h,w"
     assert translated(graph("float[1,3,10,12] x", f"float[{rank}] y", text, **arrays), tmp_path) == 0
     assert json.loads(capsys.readouterr().out)["translated"][0]["split"] is None
@@ -310,7 +375,7 @@ def test_a_tail_that_cannot_be_cut_off(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The whole is there all the same, and the reason is told."""
-    monkeypatch.setattr("qdq_translator.workflows.parts.same_bits", lambda one, other: False)
+    monkeypatch.setattr("qdq_translator.lab.parts.same_bits", lambda one, other: False)
     assert translated(detector(), tmp_path) == 0
     summary = json.loads(capsys.readouterr().out)["translated"][0]
     assert "not cut" in summary["not_cut"] and TranslationFiles(tmp_path / "out", "net").model.exists()
@@ -318,7 +383,7 @@ def test_a_tail_that_cannot_be_cut_off(
 
 
 def test_a_tail_needs_a_dla(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["translate", "--example", "--cut_tail"]) == 2 and "DLA" in capsys.readouterr().err
+    assert main(["translate", "--example", "--parts", "tail"]) == 2 and "DLA" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -338,17 +403,15 @@ def test_sizes_of_an_input_whose_dimensions_change(
     model = tmp_path / "net.onnx"
     onnx.save(explicit, str(model))
     options = ["--preset", "dla", "--platform", "jetpack-6.2", "--shapes", f"x:{sizes}"]
-    assert main(["translate", str(model), *options, "--prove", "-o", str(tmp_path / "t")]) == 0
+    assert main(["translate", str(model), *options, "-o", str(tmp_path / "t")]) == 0
     translated = TranslationFiles.locate(tmp_path / "t")
     assert translated.read_report("inputs")["inputs"][0]["shape"] == now
-    assert [
-        row["shape"] for row in plain(split_translation(translated, request(tmp_path / "p")))["parts"][0]["inputs"]
-    ] == [now]
+    assert [row["shape"] for row in plain(split_translation(translated, tmp_path / "p"))["parts"][0]["inputs"]] == [now]
     asked = ["-i", str(model), *options[:2], "--platform", "jetpack-7.2", *options[4:], "-o", str(tmp_path / "e")]
     assert main(["explicit", *asked]) == 0
     made = onnx.load(str(tmp_path / "e" / "net_explicit.onnx")).graph.input[0]
     assert [dim.dim_value for dim in made.type.tensor_type.shape.dim] == now
-    cut = plain(split_model(model, dataclasses.replace(ORIN, shapes=[f"x:{sizes}"]), request(tmp_path / "m")))
+    cut = plain(split_model(model, dataclasses.replace(ORIN, shapes=[f"x:{sizes}"]), tmp_path / "m"))
     dla = next(row for row in cut["parts"] if row["role"] == "dla")
     convs = [node.op_type for node in onnx.load(str(tmp_path / "m" / dla["file"])).graph.node if node.op_type == "Conv"]
     assert convs == ["Conv"] and len(cut["tail"]) <= 1

@@ -12,12 +12,12 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.rules import RULES
-from qdq_translator.ir.graph import Graph, Node
-from qdq_translator.passes import pipeline
-from qdq_translator.passes.pipeline import PIPELINE, BrokenPass, Pass, run_passes
-from qdq_translator.scales.network import Applied, Network
-from qdq_translator.scales.table import Origin
-from qdq_translator.targets.settings import Settings, resolve
+from qdq_translator.translation.ir.graph import Graph, Node
+from qdq_translator.translation.passes import pipeline
+from qdq_translator.translation.passes.pipeline import PIPELINE, BrokenPass, Pass, run_passes
+from qdq_translator.translation.scales.network import Applied, Network
+from qdq_translator.translation.scales.table import Origin
+from qdq_translator.translation.targets.settings import Settings, resolve
 from tests.small_models import model, pair
 
 

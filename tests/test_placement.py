@@ -11,11 +11,11 @@ import pytest
 from qdq_translator import TranslateOptions
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.layer_precisions import fp16_layers
-from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.types import TensorTypes
-from qdq_translator.planning.placement import Placement, by_device, place
-from qdq_translator.targets.precision import FP16, INT8
-from qdq_translator.workflows.translator import translate
+from qdq_translator.lab.laboratory import translate
+from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.ir.types import TensorTypes
+from qdq_translator.translation.planning.placement import Placement, by_device, place
+from qdq_translator.translation.targets.precision import FP16, INT8
 from tests.small_models import model
 
 CONV = np.ones((2, 2, 1, 1), np.float32)

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any, Callable
 
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
+from qdq_translator.api import requests
+from qdq_translator.board.engine.board import fit_board, read_profile
 from qdq_translator.cli import main
+from qdq_translator.commands.located import EXAMPLE_MODEL
+from qdq_translator.core.command_options import PlanOptions
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import read
-from qdq_translator.engine.board import fit_board, read_profile
-from qdq_translator.targets.cost.estimate import fused_layers
-from qdq_translator.targets.cost.model import CostModel, Parameters, choose_model, published
-from qdq_translator.targets.precision import LayerPlan
+from qdq_translator.translation.targets.cost.fusing import fused_layers
+from qdq_translator.translation.targets.cost.model import CostModel, Parameters, choose_model, published
+from qdq_translator.translation.targets.precision import LayerPlan
+from tests.conftest import zoo_paths
 from tests.small_models import model
 
 FLOAT = """g (float[1,3,32,32] x) => (float[1,8] y)
@@ -42,7 +48,7 @@ def planned(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
 def test_a_float_model_is_planned_as_if_every_tensor_had_a_scale(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = planned(capsys, "-i", saved(model(FLOAT, **ARRAYS), tmp_path), "--no_rewrites")
+    report = planned(capsys, "-i", saved(model(FLOAT, **ARRAYS), tmp_path), "--dla_rewrites", "off")
     runs = [(row["op"], read(LayerPlan, row).runs) for row in report["plan"]]
     assert runs == [
         ("Conv", "dla-int8"), ("Relu", "dla-int8"), ("Erf", "gpu-fp16"), ("Conv", "dla-int8"), ("Softmax", "dla-fp16"),
@@ -60,9 +66,9 @@ def test_a_float_model_is_planned_as_if_every_tensor_had_a_scale(
 
 def test_rewrites_that_would_apply_are_part_of_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = saved(model(FLOAT, **ARRAYS), tmp_path)
-    before, after = planned(capsys, "-i", path, "--no_rewrites"), planned(capsys, "-i", path)
-    assert after["dla"]["counts"]["gpu"] < before["dla"]["counts"]["gpu"]
-    assert {row["rule"] for row in after["dla_rewrites"]["applied"]} and before["dla_rewrites"]["applied"] == []
+    before, after = planned(capsys, "-i", path, "--dla_rewrites", "off"), planned(capsys, "-i", path)
+    assert after["cost"]["total_milliseconds"] < before["cost"]["total_milliseconds"]
+    assert after["dla"]["subgraphs"] == 1 and before["dla"]["subgraphs"] == 2
 
 
 def test_a_model_with_quantizers_is_planned_like_the_float_one(
@@ -159,7 +165,7 @@ def test_a_profile_refits_the_model(
     files, times = board
     profile, out = tmp_path / "profile", tmp_path / "board.json"
     profile.write_text(write(times))
-    assert main(["plan", "--fit", str(profile), "-t", str(files.model), "--save", str(out)]) == 0
+    assert main(["report", "--profile", str(profile), "-t", str(files.model), "--fit", str(out)]) == 0
     assert "Wrote" in capsys.readouterr().out
     fitted, name = choose_model(cost_model=str(out))
     assert fitted is not None and "profile" in name and fitted.clock_ghz == 1.6
@@ -186,7 +192,7 @@ def test_profiles_that_do_not_belong_are_refused(
 ) -> None:
     files, times = board
     profile = tmp_path / "profile"
-    command = ["plan", "--fit", str(profile), "-t", str(files.model), "--save", str(tmp_path / "board.json")]
+    command = ["report", "--profile", str(profile), "-t", str(files.model), "--fit", str(tmp_path / "board.json")]
     profile.write_text(trtexec_profile({**times, "other_conv": 1.0, "third": 1.0}))
     assert main(command) == 1
     assert "'other_conv'" in capsys.readouterr().err
@@ -200,3 +206,62 @@ def test_profiles_that_do_not_belong_are_refused(
         assert main(command) == 1
     assert main(command[:-2]) == 2
     assert not (tmp_path / "board.json").exists()
+
+
+def _families() -> dict[str, Path]:
+    """Family of the zoo's small models -> its first export."""
+    return {path.stem.partition("__")[0]: path for path in reversed(zoo_paths("mini/*.onnx"))}
+
+
+@pytest.mark.parametrize("on", ["dla", "gpu"])
+@pytest.mark.parametrize("family", sorted(_families()))
+def test_plan_and_translate_agree(family: str, on: str) -> None:
+    """The same layers on the same devices; in another precision only layers that lack a scale. The saturation of a
+    quantizer (rule Q9) needs its range, which a plan before quantization has not."""
+    path, asked = str(_families()[family]), {"board": "agx-orin", "on": on}
+    try:
+        made = translate(path, TranslateOptions(**asked))
+    except UserError as error:
+        pytest.skip(str(error))
+    before = requests.planned(PlanOptions(path, **asked))
+    rows, planned_rows = (
+        {row.name.replace("_clamp", ""): row for row in one.plan if not row.name.endswith("_clamp")}
+        for one in (made, before)
+    )
+    assert rows.keys() == planned_rows.keys()
+    differ = {name: (row, planned_rows[name]) for name, row in rows.items()}
+    assert [name for name, (a, b) in differ.items() if a.device != b.device] == []
+    assert [a.reason for a, b in differ.values() if a.precision != b.precision and "scale" not in a.reason] == []
+
+
+@pytest.mark.parametrize(
+    ("platform", "height", "warned"),
+    [("jetpack-5.1.2", 80, True), ("jetpack-5.1.2", 40, False), ("jetpack-6.2", 80, False)],
+)
+def test_a_layer_like_one_that_did_not_build_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], platform: str, height: int, warned: bool
+) -> None:
+    """Conv of 512 to 256 channels, 3 x 3, on 80 x 160 (NVIDIA/TensorRT#3499)."""
+    info = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, c, height, 160]) for n, c in (("x", 512), ("y", 256))
+    ]
+    weight = numpy_helper.from_array(np.zeros((256, 512, 3, 3), np.float32), "w")
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="big", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    model = helper.make_model(
+        helper.make_graph([node], "g", info[:1], info[1:], [weight]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    assert main(["plan", str(tmp_path / "m.onnx"), "--target", "orin-dla", "--platform", platform, "--all"]) == 0
+    assert ("'big' may not build" in " ".join(capsys.readouterr().out.split())) == warned
+
+
+@pytest.mark.parametrize("board", ["orin-nano", "agx-orin"])
+def test_first_screens_have_a_time_and_no_numbers_of_rules(board: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also on a board without a DLA, and for an open batch."""
+    on_gpu = "ms on the GPU (estimate)" if board == "orin-nano" else "ms on the DLA (estimate)"
+    for network in (EXAMPLE_MODEL, "e2e_workflow/detector/detector_qat.onnx"):
+        assert main(["plan", str(network), "--board", board]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert on_gpu in said and not re.search(r"\b(?:[A-Z]\d+,|[IWE]-[A-Z]\d|D\d+ \d+x|rule [A-Z])", said), said

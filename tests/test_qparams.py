@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from qdq_translator.ir import qparams
-from qdq_translator.ir.qparams import QuantParams, dequantize, quantize, tensorrt_weight_codes
-from qdq_translator.planning.weight_check import _several_scales
+from qdq_translator.translation.ir import qparams
+from qdq_translator.translation.ir.qparams import QuantParams, dequantize, quantize, tensorrt_weight_codes
+from qdq_translator.translation.planning.weight_check import _several_scales
 from tests.explicit_reference import run
 
 HALF_DIVISION = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 20)

@@ -14,9 +14,9 @@ from qdq_translator.cli import main
 from qdq_translator.commands import COMMANDS
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.rules import RULES
-from qdq_translator.passes import dla
-from qdq_translator.passes.pipeline import PIPELINE
-from qdq_translator.targets.dla.limits import LIMITS
+from qdq_translator.translation.passes import dla
+from qdq_translator.translation.passes.pipeline import PIPELINE
+from qdq_translator.translation.targets.dla.limits import LIMITS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -38,7 +38,7 @@ def test_the_files_of_the_recipes_exist() -> None:
     recipes = page.split("## Recipes")[1]
     named = {path for path in re.findall(r"`([\w./]+(?:\.py|\.md|\.txt|/))`", recipes) if "NAME" not in path}
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
-    assert len(re.findall(r"^### ", recipes, re.M)) == 6
+    assert len(re.findall(r"^### ", recipes, re.M)) == 7
 
 
 def test_every_test_file_belongs_to_a_folder() -> None:
@@ -50,10 +50,10 @@ def test_every_test_file_belongs_to_a_folder() -> None:
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule[0] in "SBKU" and rule not in ("S1", "S2", "S4")])
 def test_scale_rule(rule: str) -> None:
     folder = [
-        *sorted((ROOT / "qdq_translator" / "scales" / "inference").glob("*.py")),
-        ROOT / "qdq_translator" / "targets" / "auto_names.py",
+        *sorted((ROOT / "qdq_translator" / "translation" / "scales" / "inference").glob("*.py")),
+        ROOT / "qdq_translator" / "translation" / "targets" / "auto_names.py",
     ]
-    folder += sorted((ROOT / "qdq_translator" / "simulate" / "calibration").glob("*.py"))
+    folder += sorted((ROOT / "qdq_translator" / "lab" / "simulate" / "calibration").glob("*.py"))
     assert any(mentioned(rule, path.read_text(encoding="utf-8")) for path in folder), f"no module for {rule}"
     assert mentioned(rule, text("docs/rules.md")), f"docs/rules.md lacks {rule}"
     assert mentioned(rule, all_tests()), f"no test names {rule}"
@@ -80,7 +80,7 @@ def rewrites() -> list[ModuleType]:
 @pytest.mark.parametrize("module", rewrites(), ids=lambda module: module.__name__.rpartition(".")[2])
 def test_rewrite_for_the_dla(module: ModuleType) -> None:
     name = module.__name__.rpartition(".")[2]
-    assert module in dla.RULES, f"passes/dla/__init__.py does not apply {name}"
+    assert module in dla.RULES, f"translation/passes/dla/__init__.py does not apply {name}"
     assert module.RULE in RULES, f"rules.py lacks {module.RULE}"
     assert f"### {module.RULE}" in text("docs/dla_rules.md"), f"docs/dla_rules.md lacks {module.RULE}"
     assert (ROOT / "tests" / "dla" / f"test_{name}.py").exists(), f"tests/dla/test_{name}.py is missing"
@@ -92,13 +92,14 @@ def test_every_option_stands_on_the_page_of_commands(command: str, capsys: pytes
     """The site's page of commands (`docs/site.py`) is what the commands say of themselves."""
     assert "commands.md" in text("mkdocs.yml")
     with pytest.raises(SystemExit):
-        main([command, "--help"])
+        main([command, "--help", "--all"])
     said = capsys.readouterr().out
     module = importlib.import_module(f"qdq_translator.commands.{COMMANDS[command][0]}")
     for field in dataclasses.fields(module.Options):
         places = field.metadata.get("metavar", field.name) if field.metadata["positional"] else field.name
-        flag = field.metadata["short"] or places
-        assert flag in said, f"{command} --help lacks {flag}"
+        flag = places if field.metadata["positional"] else field.metadata["short"] or places
+        flag = f"{field.metadata['part'][1]}: " if "part" in field.metadata else flag
+        assert flag in " ".join(said.split()), f"{command} --help lacks {flag}"
         assert field.metadata["help"], f"{field.name} has no help"
 
 
@@ -108,10 +109,10 @@ def test_every_option_is_on_a_page_that_says_when_to_use_it(command: str) -> Non
     pages = [*sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "e2e_workflow").glob("*/README.md"))]
     written = text("README.md", "CHANGELOG.md", *(path.relative_to(ROOT).as_posix() for path in pages))
     module = importlib.import_module(f"qdq_translator.commands.{COMMANDS[command][0]}")
-    flags = {field.name: field.metadata["short"] for field in dataclasses.fields(module.Options)
-             if not field.metadata["positional"]}  # fmt: skip
+    flags = {f"{field.name}|{field.metadata.get('part', [field.name])[0]}": field.metadata["short"]
+             for field in dataclasses.fields(module.Options) if not field.metadata["positional"]}  # fmt: skip
     missing = [name for name, short in flags.items()
-               if not re.search(rf"--{name}\b", written) and not (short and re.search(rf" {short}\b", written))]  # fmt: skip
+               if not re.search(rf"--({name})\b", written) and not (short and re.search(rf" {short}\b", written))]  # fmt: skip
     assert missing == [] and (flags or command == "completion")
 
 
@@ -119,4 +120,6 @@ def test_every_option_is_on_a_page_that_says_when_to_use_it(command: str) -> Non
 def test_output_file(file: str) -> None:
     name = getattr(TranslationFiles(Path("out"), "NAME"), file).name
     assert name.replace("NAME", "") in text("docs/files.md"), f"docs/files.md lacks {name}"
-    assert f"temporary.{file}" in text("qdq_translator/output/emit/write.py"), f"emit/write.py does not write {name}"
+    assert f"temporary.{file}" in text("qdq_translator/translation/files/write.py"), (
+        f"emit/write.py does not write {name}"
+    )

@@ -25,7 +25,7 @@ def translated_for(folder: Path, head: str = FIXED, **options: Any) -> list[str]
 
 
 def command(capsys: pytest.CaptureFixture[str], *argv: str, status: int = 0) -> tuple[str, str]:
-    assert main(["trtexec", *argv]) == status
+    assert main(["build", "--print", *argv]) == status
     said = capsys.readouterr()
     return said.out, said.err
 
@@ -116,8 +116,8 @@ def test_trtexec_and_build_have_one_command(
     target: str, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """build prints its command where TensorRT is not installed for this processor."""
+    from qdq_translator.board.engine import versions
     from qdq_translator.core.errors import MissingDependency
-    from qdq_translator.engine import versions
 
     def missing(*_: object) -> None:
         raise MissingDependency("No TensorRT.", "Install it.")
@@ -149,8 +149,9 @@ def test_verify_takes_sizes_and_rounding_and_refuses_others(
     onnx.save(explicit, tmp_path / "m.onnx")
     for target, rounding in (("orin-dla", "even"), ("xavier-dla", "away")):
         path, out = str(tmp_path / "m.onnx"), str(tmp_path / target)
-        assert main(["translate", path, "-o", out, "--target", target, "--shapes", "x:2x4x8x8", "--quiet"]) == 0
-        argv = ["verify", "-i", path, "-t", out, "--samples", "2"]
+        assert main(["translate", path, "-o", out, "--as_is", "--target", target, "--shapes", "x:2x4x8x8"]) == 0
+        capsys.readouterr()
+        argv = ["verify", path, "-t", out, "--samples", "2", "--allow_suspicious"]
         assert main([*argv, "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
         assert found["inputs"]["batch"] == 2 and found["simulation"]["rounding"] == rounding
@@ -171,8 +172,8 @@ def test_an_engine_of_the_other_device_is_refused(tmp_path: Path, capsys: pytest
     on_gpu, on_dla = engine("gpu", "CaskConvolution"), engine("dla", "DLA")
     for target, own, other in (("gpu", on_gpu, on_dla), ("orin-dla", on_dla, on_gpu)):
         where = translated_for(tmp_path / target, target=target)
-        assert main(["check-engine", *where, "--layer_info", own]) == 0
-        assert main(["check-engine", *where, "--layer_info", other]) == 1
+        assert main(["report", *where, own]) == 0
+        assert main(["report", *where, other]) == 1
         assert f"translated for {target}" in capsys.readouterr().err
 
 

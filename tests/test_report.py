@@ -14,11 +14,12 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main, main_translate
+from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.formats.report_rows import Report
 from qdq_translator.core.formats.rows import read
 from qdq_translator.core.words import amount, percent
-from qdq_translator.output.report.data import format_report
-from qdq_translator.output.report.terminal import print_report
+from qdq_translator.translation.report.data import format_report
+from qdq_translator.translation.report.terminal import print_report
 from tests import renew
 from tests.conftest import ZOO, need_shared
 from tests.small_models import model, pair
@@ -116,7 +117,7 @@ def test_drawing_names_causes_options_and_gains(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    print_report(read(Report, translate(zoo("yolov5n__nvpq13")).report), everything=True)
+    print_report(read(Report, translate(zoo("yolov5n__nvpq13"), as_is=True).report), everything=True)
     out = capsys.readouterr().out
     assert (
         re.search(r"\d+ Sigmoid outputs +\d+", out) and "--infer_concat_scales" in out and "--infer_mul_scales" in out
@@ -143,7 +144,7 @@ def test_command_draws_from_the_file_alone(tmp_path: Path, capsys: pytest.Captur
             path.unlink()
     assert main(["report", "-t", str(out)]) == 0
     drawn = capsys.readouterr().out
-    assert "MACs of 2 layers are unknown: dynamic shapes. Translate with --shapes NAME:DIMS for x." in " ".join(
+    assert "MACs of 2 layers are unknown, as their shapes are. Translate with --shapes NAME:DIMS for x." in " ".join(
         drawn.split()
     )
     assert main(["report", "-t", str(out), "--json"]) == 0
@@ -246,7 +247,7 @@ def test_what_does_not_fit_is_cut_between_rows() -> None:
     """Never inside a sentence that continues on the next line."""
     from rich.console import Console
 
-    from qdq_translator.output.report import tables
+    from qdq_translator.translation.report import tables
 
     rows = [("limit" if n % 3 else "", f"{n}: " + "several words " * (1 + n % 5)) for n in range(30)]
     out = Console(file=io.StringIO(), width=50)
@@ -258,3 +259,18 @@ def test_what_does_not_fit_is_cut_between_rows() -> None:
     assert shown.endswith(rows[last][1].strip().split(": ")[1]) and shown.count("several") == sum(
         1 + n % 5 for n in range(last + 1)
     )
+
+
+def test_results_of_another_model_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The page would draw them beside this translation."""
+    model, out, results = tmp_path / "m.onnx", tmp_path / "out", tmp_path / "results.json"
+    model.write_bytes(EXAMPLE_MODEL.read_bytes())
+    assert main(["translate", str(model), "-o", str(out)]) == 0
+    assert main(["verify", "-i", str(model), "-t", str(out), "--samples", "1", "--save", str(results)]) == 0
+    page = ["report", "-t", str(out), "--html", str(tmp_path / "page.html"), "--verify", str(results)]
+    assert main(page) == 0
+    content = json.loads(results.read_text())
+    results.write_text(json.dumps({**content, "model": {**content["model"], "sha256": "0" * 64}}))
+    capsys.readouterr()
+    assert main(page) == 1
+    assert "results of another model than m" in capsys.readouterr().err

@@ -74,7 +74,7 @@ def entry(tensor: TensorProto, key: str) -> onnx.StringStringEntryProto:
 
 def test_section_6_external_data_is_read(tmp_path: Path) -> None:
     path, _ = external(tmp_path)
-    assert scales_of(translate(path)) == scales_of(translated(plain()))
+    assert scales_of(translate(path)) == scales_of(translate(plain()))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,8 @@ def test_section_6_external_data_inside_bodies_and_functions(tmp_path: Path) -> 
     path = tmp_path / "model.onnx"
     path.write_bytes(explicit.SerializeToString())
     t = translate(path)
-    assert t.source.external_data and scales_of(t) == {"x": f32(0.05)}
+    # "x_clamp" is the saturation before a layer in float (rule Q9)
+    assert t.source.external_data and scales_of(t) == dict.fromkeys(("x", "x_clamp"), f32(0.05))
     (tmp_path / "k.data").unlink()
     with pytest.raises(UserError, match=r"k\.data"):
         translate(path)
@@ -152,9 +153,9 @@ def test_section_6_an_unknown_operator_passes() -> None:
     text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd')} a = my.Plugin(d) {pair('a', 'b')} y = Exp(b) }}"
     explicit = model(text, domains=("my",), **S)
     t = translate(explicit)
-    assert [n.op_type for n in t.model.graph.node] == ["Plugin", "Exp"] and scales_of(t) == dict.fromkeys(
-        "xa", f32(0.05)
-    )
+    # the Clip is the saturation of what a Plugin makes, before a layer in float (rule Q9)
+    assert [n.op_type for n in t.model.graph.node] == ["Plugin", "Clip", "Exp"]
+    assert scales_of(t) == dict.fromkeys(("x", "a", "a_clamp"), f32(0.05))
     assert {o.domain for o in t.model.opset_import} == {"", "my"}
 
 

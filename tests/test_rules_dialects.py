@@ -14,9 +14,9 @@ from onnx import numpy_helper
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UserError
-from qdq_translator.ir.graph import Graph
-from qdq_translator.passes.cleanup import remove_dead_nodes
-from qdq_translator.quantizers.dialects import DIALECTS, Converted, convert
+from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.passes.cleanup import remove_dead_nodes
+from qdq_translator.translation.quantizers.dialects import DIALECTS, Converted, convert
 from tests.explicit_reference import random_inputs, run
 from tests.small_models import f32, initializer, model, ops, scales_of, translated
 

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UserError
-from qdq_translator.targets.parser_network import ParsedNetwork
+from qdq_translator.translation.targets.parser_network import ParsedNetwork
 from tests.explicit_reference import bypassed, random_inputs
 from tests.small_models import f32, initializer, model, ops, pair, same_function, scales_of, translated
 

@@ -11,12 +11,12 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.diagnostics import Diagnostics
-from qdq_translator.scales.inference import Context, Policy, infer_scales
-from qdq_translator.scales.inference.self_gated import SIGMOID
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
-from qdq_translator.simulate.run import ExplicitNetwork, Session
-from qdq_translator.simulate.verdict import float_twin
-from qdq_translator.workflows.translator import Translation
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.lab.simulate.run import ExplicitNetwork, Session
+from qdq_translator.lab.simulate.verdict import float_twin
+from qdq_translator.translation.scales.inference import Context, Policy, infer_scales
+from qdq_translator.translation.scales.inference.self_gated import SIGMOID
+from qdq_translator.translation.translator import Translation
 from tests.small_models import f32, model, ops, pair, same_function, scales_of, translated
 
 S = {"s": np.float32(0.05), "t": np.float32(0.2), "z": np.int8(0)}
@@ -196,7 +196,7 @@ def test_s3_clip_backward_takes_the_outputs_scale() -> None:
 
 def test_s3_clip_with_computed_bounds_gives_nothing_forward() -> None:
     text = f"g (float[2,3] x, float lo) => (float[2,3] y) {{ {pair('x', 'd')} o = Clip(d, lo)  y = Sin(o) }}"
-    assert scales_of(translate(model(text, **S))) == {"x": SCALE}
+    assert scales_of(translate(model(text, **S))) == {"x": SCALE, "x_clamp": SCALE}  # the latter by rule Q9
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_s3_what_is_no_pass_through(call: str) -> None:
     arrays = {"k": np.array([1, 1, 2, 2], np.float32), "roi": np.array([0] * 4 + [1] * 4, np.float32), "half": np.float32(0.5),
               "size": np.array([2, 4, 8, 8]), "yes": np.array(True)}  # fmt: skip
     text = f"g (float[2,4,4,4] x) => (float[a,b,c,e] y) {{ {pair('x', 'd')} o = {call}  y = Sin(o) }}"
-    assert scales_of(translate(model(text, **S, **arrays))) == {"x": SCALE}
+    assert scales_of(translate(model(text, **S, **arrays), as_is=True)) == {"x": SCALE}
 
 
 @pytest.mark.parametrize("op", ["Abs", "AveragePool", "Concat", "Sigmoid"])
@@ -319,7 +319,7 @@ def test_s8_product(unknown: str) -> None:
         assert scales_of(t)[tensor] == pytest.approx(scale[unknown], rel=1e-6) and t.scales[tensor].origin.rule == "S8"
         told = [d.data["tensors"] for d in t.diagnostics.of_rule("S8")]
         assert told == ([] if unknown == "m" else [[tensor, unknown]]) or told == [[tensor]]
-    assert tensor not in scales_of(translate(explicit))
+    assert tensor not in scales_of(translate(explicit, as_is=True))
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_s8_silu_backward_is_exact(amax: float, order: str) -> None:
     text = f"""g (float[2,3] x) => (float[2,3] y) {{ d = Sin(x)  g = Sigmoid(d)  m = Mul({order}) {pair("m", "q", scale="u")}
         y = Exp(q) }}"""
     explicit = model(text, u=np.float32(amax / 127), z=np.int8(0))
-    assert "d" not in scales_of(translate(explicit))
+    assert "d" not in scales_of(translate(explicit, as_is=True))
     t = same_function(explicit, infer_mul_scales=True)
     found = t.scales["d"]
     assert silu(found.amax) == pytest.approx(127 * float(np.float32(amax / 127)), rel=3e-7)
@@ -394,7 +394,7 @@ def test_s8_hard_swish_is_exact_both_ways(call: str, amax: float) -> None:
     text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd', scale='u')} {call} y = Exp(m) }}"
     t = same_function(model(text, **scales), infer_mul_scales=True)
     assert t.scales["m"].amax == pytest.approx(largest(amax), rel=1e-6)
-    assert "m" not in scales_of(translate(model(text, **scales)))
+    assert "m" not in scales_of(translate(model(text, **scales), as_is=True))
 
 
 GATED = {
@@ -503,7 +503,7 @@ def test_b1_bounds(call: str, expected: Any) -> None:
         **S,
     )
     quantized.graph.initializer.extend(explicit.graph.initializer)
-    assert "o" not in scales_of(translate(quantized))
+    assert "o" not in scales_of(translate(quantized, as_is=True))
     t = translated(quantized, infer_bounds=True)
     assert t.scales.value("o") == (None if expected is None else f32(expected / 127))
     if expected is not None:
@@ -907,7 +907,7 @@ def test_p1_keeps_what_a_layer_normalization_reads_in_floating_point(norm: str, 
     one, arrays = np.ones(8, np.float32), {name: rng.normal(size=(8, 8)).astype(np.float32) for name in ("w", "w2")}
     constants = {"two": np.float32(2), "eps": np.float32(1e-5), "k": one, "b": one, "shape": np.array([1, 4, 8])}
     given = model(text, **S, **constants, **arrays)
-    plain = translate(given)
+    plain = translate(given, as_is=True)
     kept = translate(given, TranslateOptions(keep_norm_fp16=True))
     before, after = ({row.outputs[0]: row.precision for row in t.plan} for t in (plain, kept))
     changed = {name for name in before if before[name] != after[name]}
@@ -947,7 +947,9 @@ def test_p1_small_rows_on_a_dla(assume: str | None) -> None:
     unequal = model(text.replace(pair("c", "c2", "t"), pair("c", "c2")), **scales, **shapes, **floats)
     found = {}
     for without in ([], ["keep_norm_fp16"]):
-        asked = TranslateOptions(preset="dla", platform="jetpack-6.2", without=without, assume=assume)
+        asked = TranslateOptions(
+            preset="dla", platform="jetpack-6.2", without=without, assume=assume, dla_rewrites="force"
+        )
         made = translate(given, asked)
         found[not without] = decibels(simulate(ImplicitNetwork.of(made), SimulationOptions.on("orin-dla")).model)
         assert next(row for row in made.plan if row.outputs == ("a",)).precision == ("int8" if without else "fp16")

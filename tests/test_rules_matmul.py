@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdq_translator.workflows.translator import Translation
+from qdq_translator.translation.translator import Translation
 from tests.small_models import f32, model, ops, pair, same_function, scales_of, translated
 
 S = {"s": np.float32(0.05), "t": np.float32(0.2), "z": np.int8(0)}

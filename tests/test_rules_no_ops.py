@@ -8,8 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from qdq_translator.ir.weights import to_array
-from qdq_translator.workflows.translator import Translation
+from qdq_translator.translation.ir.weights import to_array
+from qdq_translator.translation.translator import Translation
 from tests.explicit_reference import random_inputs, run
 from tests.small_models import f32, initializer, model, ops, pair, same_function, scales_of, translated
 

@@ -15,7 +15,7 @@ import pytest
 
 from qdq_translator import TranslateOptions, Translation, translate
 from qdq_translator.core.errors import UserError
-from qdq_translator.targets.parser_network import FORMS
+from qdq_translator.translation.targets.parser_network import FORMS
 from tests import rtx
 from tests.conftest import SHARED, need_shared
 from tests.explicit_reference import bypassed

@@ -13,6 +13,7 @@ from jsonschema import Draft7Validator
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
+from qdq_translator.core.disk import write_json
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.schemas import (
     DEVICE_RESULTS,
@@ -22,6 +23,7 @@ from qdq_translator.core.formats.schemas import (
     report_schema,
     results_schema,
 )
+from qdq_translator.translation.report.data import format_report
 from tests.conftest import ZOO, need_shared
 from tests.json_examples import minimal, strict
 
@@ -160,3 +162,21 @@ def test_remembered_options_that_are_none(options: dict[str, Any], tmp_path: Pat
 def test_what_is_no_json_of_ours(text: str) -> None:
     with pytest.raises(UserError, match=r"^f\.json"):
         parse_json(text, LAYER_INFO if "Layers" in text else report_schema(), "f.json", "Translate again.")
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_what_is_no_number_is_never_written(value: float, tmp_path: Path) -> None:
+    """JSON has no such numbers: null stands for them."""
+    content = {"fine": [1.0, None], "rows": [{"a": 1}, {"b": {"c": value}}]}
+    write_json(tmp_path / "x.json", content)
+    for text in ((tmp_path / "x.json").read_text(), format_report(content)):
+        assert parse_json(text, {"type": "object"}, "x", "")["rows"][1] == {"b": {"c": None}}
+
+
+def test_a_set_that_its_readers_would_refuse_never_appears(tmp_path: Path) -> None:
+    made = translate(EXAMPLE_MODEL)
+    for damage in ({"coverage": 3}, {"integrity": None, "source": {"file": 1}}):
+        made.report.update(damage)
+        with pytest.raises(UserError):
+            made.save(tmp_path)
+        assert list(tmp_path.iterdir()) == []

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
-import re
 import shutil
-import subprocess
-import threading
 from pathlib import Path
 
 import onnx
@@ -62,7 +58,8 @@ def test_every_mixture_of_two_sets_is_refused(
 
 
 @pytest.mark.parametrize(
-    "command", [["report"], ["trtexec", *SHAPES], ["build", *SHAPES], ["check-engine", "--layer_info", "none.json"]]
+    "command",
+    [["report"], ["build", "--print", *SHAPES], ["build", *SHAPES], ["report", "none.json"]],
 )
 def test_every_reader_refuses(
     command: list[str],
@@ -82,6 +79,45 @@ def test_every_reader_refuses(
     assert "are of different translations. Translate the model again." in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["explicit", "--for", "onnxruntime"], ["explicit"]])
+def test_a_cache_that_is_named_alone_is_held_against_its_config(
+    command: list[str],
+    two: tuple[TranslationFiles, TranslationFiles],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Every pair of model and cache in a folder with either config is refused unless they are of one set; without a config
+    it is said that nobody can know."""
+    said = []
+    for number, (model, cache, config) in enumerate(itertools.product(range(2), range(2), (0, 1, None))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        files = TranslationFiles(folder, two[0].name)
+        shutil.copy(two[model].model, files.model)
+        shutil.copy(two[cache].cache, files.cache)
+        if config is not None:
+            shutil.copy(two[config].config, files.config)
+        out = folder / ("r.onnx" if len(command) > 1 else "r")
+        status = main([*command, "-i", str(files.model), "-c", str(files.cache), "-o", str(out)])
+        said.append(capsys.readouterr().err)
+        assert (status == 0) == (config is None or model == cache == config) == out.exists()
+        assert ("Nothing shows whether" in said[-1]) == (config is None)
+    assert any("is not the file that was written with" in text for text in said)
+    assert any("are of different translations" in text for text in said)
+
+
+def test_a_report_of_another_explicit_network_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, kind in (("a", "fp16"), ("b", "fp32")):
+        assert main(["explicit", "-i", str(EXAMPLE_MODEL), "-o", str(tmp_path / name), "--float_type", kind]) == 0
+    report, network = (f"{EXAMPLE_MODEL.stem}_explicit{end}" for end in ("_report.json", ".onnx"))
+    shown = ["build", "--print", "-t", str(tmp_path / "a" / network), *SHAPES]
+    assert main(shown) == 0
+    shutil.copy(tmp_path / "b" / report, tmp_path / "a" / report)
+    capsys.readouterr()
+    assert main(shown) == 1
+    assert "is not of the network" in capsys.readouterr().err
+
+
 def test_who_changes_a_file_on_purpose_deletes_the_report(
     two: tuple[TranslationFiles, TranslationFiles], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,42 +126,7 @@ def test_who_changes_a_file_on_purpose_deletes_the_report(
             (tmp_path / path.name).write_bytes(path.read_bytes())
     cache = tmp_path / two[0].cache.name
     cache.write_text(cache.read_text() + "extra: 3c010204\n")
-    assert main(["trtexec", "-t", str(tmp_path), *SHAPES]) == 1
+    assert main(["build", "--print", "-t", str(tmp_path), *SHAPES]) == 1
     assert "or delete" in capsys.readouterr().err
     (tmp_path / two[0].report.name).unlink()
-    assert main(["trtexec", "-t", str(tmp_path), *SHAPES]) == 0
-
-
-def test_the_switched_link_of_the_docs_shows_one_set_at_any_time(
-    two: tuple[TranslationFiles, TranslationFiles], tmp_path: Path
-) -> None:
-    """The recipe for readers that know nothing of sets: a reader that resolves the link once never meets files of two sets,
-    also if the switch is killed in between."""
-    page = (Path(__file__).resolve().parents[1] / "docs" / "files.md").read_text(encoding="utf-8")
-    link, switch = re.findall(r"^(?:ln -s|mv -T) .*current.*$", page, re.M)
-    for number, files in enumerate(two, 1):
-        shutil.copytree(files.folder, tmp_path / "sets" / str(number))
-    sets = {set_of_model(files.model) for files in two}
-    seen: list[str] = []
-    done = threading.Event()
-
-    def read() -> None:
-        while not done.is_set():
-            folder = (tmp_path / "current").resolve()
-            files = TranslationFiles(folder, two[0].name)
-            report, config = (json.loads(path.read_text(encoding="utf-8")) for path in (files.report, files.config))
-            found = {set_of_model(files.model), config["set"], report["integrity"]["set"]}
-            seen.append(found.pop() if len(found) == 1 else "mixture")
-
-    def bash(*lines: str) -> None:
-        subprocess.run(["bash", "-ec", "\n".join(lines)], cwd=tmp_path, check=True)
-
-    bash(link.replace("sets/2", "sets/1"), switch)
-    reader = threading.Thread(target=read)
-    reader.start()
-    for turn in range(30):
-        bash(link.replace("sets/2", f"sets/{turn % 2 + 1}"), switch)
-    bash(link)  # killed here: the link is still the old one
-    done.set()
-    reader.join()
-    assert set(seen) == sets and (tmp_path / "current").resolve() == tmp_path / "sets" / "2"
+    assert main(["build", "--print", "-t", str(tmp_path), *SHAPES]) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import onnx
@@ -14,15 +14,15 @@ from onnx import helper
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import ModelError, UserError
-from qdq_translator.ir.graph import Graph
-from qdq_translator.passes import half_precision
-from qdq_translator.passes.names import name_nodes
-from qdq_translator.passes.normal_forms import apply_normal_forms
-from qdq_translator.scales.inference import Context, Policy, pass_through
-from qdq_translator.scales.inference.formulas import inside_normalizations
-from qdq_translator.scales.network import Network
-from qdq_translator.targets.platforms import installed_tensorrt
-from qdq_translator.targets.settings import resolve
+from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.passes import half_precision
+from qdq_translator.translation.passes.names import name_nodes
+from qdq_translator.translation.passes.normal_forms import apply_normal_forms
+from qdq_translator.translation.scales.inference import Context, Policy, pass_through
+from qdq_translator.translation.scales.inference.formulas import inside_normalizations
+from qdq_translator.translation.scales.network import Network
+from qdq_translator.translation.targets.platforms import installed_tensorrt
+from qdq_translator.translation.targets.settings import resolve
 from tests.dla import check
 from tests.explicit_reference import run
 from tests.small_models import initializer, model, ops, pair, same_function, scales_of, translated
@@ -149,7 +149,7 @@ def test_f1_batchnorm_in_training_mode_stays(outputs: str) -> None:
     text = f"""g (float[1,3,6,6] x) => (float[1,4,6,6] y) {{ {pair("x", "d")}
         c = Conv(d, w)  {outputs} = BatchNormalization<training_mode=1>(c, ga, be, me, va) }}"""
     t = translate(model(text, w=check.weights(0, 4, 3, 1, 1), **arrays, **S))
-    assert ops(t) == ["Conv", "BatchNormalization"]
+    assert ops(t) == ["Clip", "Conv", "BatchNormalization"]  # the Clip saturates for a Conv in float (rule Q9)
     np.testing.assert_array_equal(initializer(t, "w"), check.weights(0, 4, 3, 1, 1))
 
 
@@ -198,20 +198,42 @@ def test_q7_codes_of_a_constant_behind_a_cast() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "arrays", "clamps"),
+    ("body", "low", "high"),
     [
-        ('r = Relu(x) a = Resize<mode="linear">(r, , f)', {"f": np.float32([1, 1, 2, 2])}, False),
-        ('r = Relu(x) a = Resize<mode="cubic">(r, , f)', {"f": np.float32([1, 1, 2, 2])}, True),
-        ("r = Relu(x) c = Constant<value_float = 2.0>() a = Add(r, c)", {}, False),
-        ("r = Relu(x) c = Constant<value_float = -2.0>() a = Add(r, c)", {}, True),
+        ('r = Relu(x) a = Resize<mode="linear">(r, , f)', 0, 127.5),
+        ('r = Relu(x) a = Resize<mode="cubic">(r, , f)', 0, 127.5),
+        ("r = Relu(x) c = Constant<value_float = 2.0>() a = Add(r, c)", 0, 127.5),
+        ("r = Relu(x) c = Constant<value_float = -2.0>() a = Add(r, c)", 0, 127.5),
+        ('r = Sigmoid(x) a = Resize<mode="linear">(r, , f)', None, None),
+        ("r = Sigmoid(x) c = Constant<value_float = 2.0>() a = Add(r, c)", None, None),
+        ("r = Sigmoid(x) c = Constant<value_float = -2.0>() a = Add(r, c)", 0, None),
     ],
 )
-def test_q9_what_cannot_be_negative_needs_no_clamp(body: str, arrays: dict[str, np.ndarray], clamps: bool) -> None:
-    """Of uint8 with zero point 0; a cubic Resize overshoots, and a constant may be below 0."""
+def test_q9_each_bound_stays_where_it_can_act(body: str, low: Optional[float], high: Optional[float]) -> None:
+    """Of uint8 with zero point 0, 0 and 127.5: a cubic Resize overshoots, a constant may be below 0, no value of a Sigmoid
+    is near 127.5. Both stay as a Clip, 0 alone as a Relu."""
+    arrays = {"f": np.float32([1, 1, 2, 2])} if "(r, , f)" in body else {}
     text = f"g (float[1,2,4,4] x) => (float[1,2,h,w] y) {{ {body} {pair('a', 'd')} y = Abs(d) }}"
     t = translated(model(text, s=np.float32(0.5), z=np.uint8(0), **arrays), asymmetric="widen")
-    assert len(t.diagnostics.of_rule("Q9")) == clamps
-    assert ops(t).count("Relu") == 1 + clamps
+    assert len(t.diagnostics.of_rule("Q9")) == (low is not None)
+    assert ops(t).count("Relu") == ("Relu" in body) + (low is not None and high is None)
+    found = [
+        tuple(float(t.graph.array(name)) for name in node.inputs[1:]) for node in t.graph.nodes if node.is_op("Clip")
+    ]
+    assert found == ([] if high is None else [(low, high)])
+
+
+@pytest.mark.parametrize("chain", ["", "c = Clip(q, low, high)"])
+def test_q9_a_pair_that_nothing_reads_keeps_its_scale(chain: str) -> None:
+    """Its clamp would be removed, as nothing reads that either."""
+    text = f"""g (float[2,3] x) => (float[2,3] a) {{ {pair("x", "d")} a = Elu(d)
+        q = QuantizeLinear(a, t, z) {chain} e = DequantizeLinear({"c" if chain else "q"}, t, z) }}"""
+    codes = {"low": np.int8(-100), "high": np.int8(100)} if chain else {}
+    t = translate(
+        model(text, s=np.float32(0.5), t=np.float32(0.25), z=np.int8(0), **codes), TranslateOptions(preset="gpu")
+    )
+    assert t.tensor_scales["a"] == 0.25 and "a" in t.graph.outputs
+    assert not t.graph.consumers("a")
 
 
 def test_q1_an_approximated_quantizer_is_named() -> None:

@@ -21,9 +21,9 @@ from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache, scale_to_hex
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.layer_precisions import format_layer_precisions, fp16_layers
-from qdq_translator.output.emit import trtexec
-from qdq_translator.output.emit.trtexec import checks, polygraphy
-from qdq_translator.output.emit.trtexec import request as requests
+from qdq_translator.translation.files import trtexec
+from qdq_translator.translation.files.trtexec import checks, polygraphy
+from qdq_translator.translation.files.trtexec import request as requests
 from tests import trtexec_grammar as grammar
 from tests.conftest import SHARED, need_shared
 
@@ -90,7 +90,7 @@ def translation(
 
 def command(capsys: pytest.CaptureFixture[str], files: TranslationFiles, *arguments: str) -> list[str]:
     """argv that a POSIX shell makes of what we print (run through a real `sh`), and no word on what is not asked."""
-    status = cli.main(["trtexec", "-t", str(files.model), *arguments])
+    status = cli.main(["build", "--print", "-t", str(files.model), *arguments])
     printed = capsys.readouterr()
     assert status == 0, printed.err
     assert printed.out.startswith("trtexec \\\n  ")
@@ -112,7 +112,7 @@ def test_hostile_names_reach_trtexec_unchanged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str
 ) -> None:
     files = translation(tmp_path / "it's a $(folder); & `x`", HOSTILE, name="net v1", version=HEADER[version])
-    argv = command(capsys, files, "--trt_version", VERSION_TEXT[version])
+    argv = command(capsys, files, "--platform", f"tensorrt-{VERSION_TEXT[version]}")
     fields = read(argv, version)
     assert fields == {
         "model": str(files.model),
@@ -152,7 +152,7 @@ def test_dla_standalone_sets_ranges_from_our_cache(
         *("--target", "orin-dla", "--dla_core", "1", "--dla_standalone"),
         *("--input_io_formats", "int8:hwc4", "--output_io_formats", "fp16:chw16,fp16:chw16"),
         *("--mem_pools", "dlaSRAM:0.5", "workspace:2048", "dlaGlobalDRAM:512"),
-        *("--trt_version", VERSION_TEXT[version]),
+        *("--platform", f"tensorrt-{VERSION_TEXT[version]}"),
     )
     fields = read(argv, version)
     assert fields["precisionConstraints"] == "prefer"
@@ -178,7 +178,7 @@ def test_dla_standalone_sets_ranges_from_our_cache(
 
 def test_hwc4_is_corrected_with_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = translation(tmp_path, [])
-    assert cli.main(["trtexec", "-t", str(tmp_path), "--input_io_formats", "int8:hwc4"]) == 0
+    assert cli.main(["build", "--print", "-t", str(tmp_path), "--input_io_formats", "int8:hwc4"]) == 0
     printed = capsys.readouterr()
     assert "--inputIOFormats=int8:dla_hwc4 \\\n" in printed.out
     assert "'hwc4' is no format of trtexec; dla_hwc4 is written instead" in printed.err
@@ -202,7 +202,7 @@ def test_shapes_cover_every_input(tmp_path: Path, capsys: pytest.CaptureFixture[
             "--max_shapes",
             "input_1:0:4x3x8x8",
         ),
-        *("--trt_version", VERSION_TEXT[version]),
+        *("--platform", f"tensorrt-{VERSION_TEXT[version]}"),
     )
     fields = read(argv, version)
     static = {"min": [1, 4], "opt": [1, 4], "max": [1, 4]}
@@ -229,7 +229,7 @@ def test_all_other_options(tmp_path: Path, capsys: pytest.CaptureFixture[str], v
         files,
         *("--target", "xavier-dla", "--allow_gpu_fallback", "--precision_constraints", "obey"),
         *("--timing_cache", "my timing.cache", "--builder_optimization_level", "4", "--skip_inference", "--verbose"),
-        *("--save_engine", "an engine", "--layer_info", "l i.json", "--trt_version", VERSION_TEXT[version]),
+        *("--save_engine", "an engine", "--layer_info", "l i.json", "--platform", f"tensorrt-{VERSION_TEXT[version]}"),
     )
     fields = read(argv, version)
     del fields["model"], fields["calibration"]
@@ -339,7 +339,8 @@ def test_a_real_translation_sets_every_layer_of_its_list(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str
 ) -> None:
     model = need_shared(SHARED / "zoo" / "mini" / "yolov5n__nvpq13.onnx")
-    assert cli.main(["translate", "-i", str(model), "-o", str(tmp_path), "--trt_calib_version", HEADER[version]]) == 0
+    asked = ["translate", "-i", str(model), "-o", str(tmp_path), "--trt_calib_version", HEADER[version], "--as_is"]
+    assert cli.main(asked) == 0
     capsys.readouterr()
     files = TranslationFiles.locate(tmp_path)
     wanted = files.read_config()["fp16_nodes"]
@@ -365,7 +366,7 @@ def test_a_long_list_goes_through_the_file_on_8_6(tmp_path: Path, capsys: pytest
     files = translation(tmp_path / "a b", selected, version="8602")
     assert 100 * 1024 < len(files.layer_arg.read_bytes()) < 131000
     argv = command(capsys, files)
-    cli.main(["trtexec", "-t", str(files.model)])
+    cli.main(["build", "--print", "-t", str(files.model)])
     assert len(capsys.readouterr().out) < 2000
     assert read(argv, "8.6")["layerPrecisions"] == dict.fromkeys(selected, "fp16")
 
@@ -418,14 +419,14 @@ REFUSALS = [
     (["--input_io_formats", "int8"], "names no format ''", 2),
     (["--input_io_formats", "float16:chw"], "does not begin with a type", 2),
     (["--input_io_formats", "fp16:chw,fp16:chw"], "lists 2 formats for 1 network inputs", 2),
-    (["--output_io_formats", "int8:chw32", "--trt_version", "8.6"], "'loose' has no scale", 1),
+    (["--output_io_formats", "int8:chw32", "--platform", "tensorrt-8.6"], "'loose' has no scale", 1),
     (["--opt_shapes", "images:1x3x8x8"], "static", 2),
     (["--opt_shapes", "image:1x3x8x8"], "no input 'image'", 2),
-    (["--trt_version", "11.4"], "no implicit quantization", 1),
-    (["--trt_version", "ten"], "not a TensorRT version", 2),
+    (["--platform", "tensorrt-11.4"], "without implicit quantization", 1),
+    (["--platform", "ten"], "is not known", 2),
     (["--platform", "jetpack-7.2.2"], "without implicit quantization", 1),
-    (["--tool", "polygraphy", "--script", "x.sh"], "script for trtexec", 2),
-    (["--tool", "polygraphy", "--target", "orin-dla", "--dla_core", "1"], "core 0 only", 1),
+    (["--print", "polygraphy", "--script", "x.sh"], "script for trtexec", 2),
+    (["--print", "polygraphy", "--target", "orin-dla", "--dla_core", "1"], "core 0 only", 1),
 ]
 
 
@@ -437,7 +438,7 @@ def test_refusals(
     cache = files.read_cache()
     del cache.scales["loose"]
     files.cache.write_text(cache.to_text(), encoding="utf-8")
-    assert cli.main(["trtexec", "-t", str(tmp_path), *arguments]) == status
+    assert cli.main(["build", "--print", "-t", str(tmp_path), *arguments]) == status
     printed = capsys.readouterr()
     assert message in printed.err
     assert printed.out == ""
@@ -471,10 +472,10 @@ def test_shapes_that_do_not_fit(tmp_path: Path) -> None:
 
 def test_the_header_of_another_version_is_pointed_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     translation(tmp_path, [])
-    assert cli.main(["trtexec", "-t", str(tmp_path), "--platform", "jetpack-6.2"]) == 0
+    assert cli.main(["build", "--print", "-t", str(tmp_path), "--platform", "jetpack-6.2"]) == 0
     assert "header has 8600" in (note := capsys.readouterr().err)
     assert "--trt_calib_version 100300" in note
-    assert cli.main(["trtexec", "-t", str(tmp_path)]) == 0
+    assert cli.main(["build", "--print", "-t", str(tmp_path)]) == 0
     assert "note:" not in capsys.readouterr().err
 
 
@@ -508,7 +509,9 @@ def test_the_script_runs_trtexec_with_the_right_header(
     files = translation(built / "out put", HOSTILE, name="net é")
     script = built / "build it.sh"
     assert (
-        cli.main(["trtexec", "-t", str(files.model), "--script", str(script), "--timing_cache", str(built / "t c")])
+        cli.main(
+            ["build", "--print", "-t", str(files.model), "--script", str(script), "--timing_cache", str(built / "t c")]
+        )
         == 0
     )
     capsys.readouterr()
@@ -539,7 +542,7 @@ def test_the_script_finds_the_version_elsewhere(tmp_path: Path, capsys: pytest.C
     """Without a banner: the package of the library, then Python, then the cache as it is."""
     files = translation(tmp_path / "t", [])
     script = tmp_path / "s.sh"
-    assert cli.main(["trtexec", "-t", str(files.model), "--script", str(script)]) == 0
+    assert cli.main(["build", "--print", "-t", str(files.model), "--script", str(script)]) == 0
     capsys.readouterr()
     stub = make_stub(tmp_path / "bin", "x")
     answers = {
@@ -567,7 +570,7 @@ def test_the_script_stops_where_it_cannot_work(tmp_path: Path, capsys: pytest.Ca
     selected, nodes = long_layers(400)
     files = translation(tmp_path / "t", selected, nodes=nodes, version="100300")
     script = tmp_path / "s.sh"
-    assert cli.main(["trtexec", "-t", str(files.model), "--script", str(script)]) == 0
+    assert cli.main(["build", "--print", "-t", str(files.model), "--script", str(script)]) == 0
     assert "shortened with wildcards" in capsys.readouterr().err
     record = tmp_path / "argv"
     run = run_script(script, make_stub(tmp_path / "bin", "8602"), record)
@@ -591,7 +594,7 @@ def test_the_script_says_where_it_looked_for_trtexec(
 ) -> None:
     files = translation(tmp_path / "t", [])
     script = tmp_path / "s.sh"
-    assert cli.main(["trtexec", "-t", str(files.model), "--script", str(script)]) == 0
+    assert cli.main(["build", "--print", "-t", str(files.model), "--script", str(script)]) == 0
     capsys.readouterr()
     stub = make_stub(tmp_path / "bin", "8600")
     named = stub.rename(tmp_path / "my trtexec")
@@ -610,7 +613,7 @@ def test_polygraphy_prints_the_same(tmp_path: Path, capsys: pytest.CaptureFixtur
     arguments = ["--target", "orin-dla", "--allow_gpu_fallback", "--opt_shapes", "images:2x3x8x8"]
     arguments += ["--input_io_formats", "int8:hwc4,fp16:chw", "--mem_pools", "workspace:2", "dlaSRAM:0.5"]
     arguments += ["--timing_cache", "t.cache", "--builder_optimization_level", "3", "--verbose"]
-    assert cli.main(["trtexec", "-t", str(tmp_path), "--tool", "polygraphy", *arguments]) == 0
+    assert cli.main(["build", "--print", "-t", str(tmp_path), "--print", "polygraphy", *arguments]) == 0
     words = shlex.split(capsys.readouterr().out.replace("\\\n", ""))
     assert words[:3] == ["polygraphy", "convert", str(files.model)]
 
@@ -765,10 +768,20 @@ def test_modes_to_compare_with(
     from qdq_translator.commands.located import EXAMPLE_MODEL
 
     monkeypatch.chdir(tmp_path)
-    assert (
-        cli.main(["translate", str(EXAMPLE_MODEL), "-o", "t", "--trt_calib_version", HEADER[version], "--quiet"]) == 0
-    )
-    asked = ["trtexec", "-t", "t", "-i", str(EXAMPLE_MODEL), "--mode", mode, "--opt_shapes", "input:1x1x16x16"]
+    assert cli.main(["translate", str(EXAMPLE_MODEL), "-o", "t", "--trt_calib_version", HEADER[version]]) == 0
+    capsys.readouterr()
+    asked = [
+        "build",
+        "--print",
+        "-t",
+        "t",
+        "-i",
+        str(EXAMPLE_MODEL),
+        "--precision",
+        mode,
+        "--opt_shapes",
+        "input:1x1x16x16",
+    ]
     assert cli.main([*asked, "--sparsity", "enable", "--profile", "times.json"]) == 0
     words = shlex.split(capsys.readouterr().out.replace("\\\n", " "))[1:]
     given = dict(word.partition("=")[::2] for word in words)
@@ -798,12 +811,12 @@ def test_modes_that_contradict_themselves(tmp_path: Path, monkeypatch: pytest.Mo
     from qdq_translator.commands.located import EXAMPLE_MODEL
 
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["translate", str(EXAMPLE_MODEL), "--quiet", "--shapes", "input:1x1x16x16"]) == 0
+    assert cli.main(["translate", str(EXAMPLE_MODEL), "--shapes", "input:1x1x16x16"]) == 0
     for wrong in (
-        ["--mode", "fp16", "--script", "x.sh"],
-        ["--mode", "best", "--tool", "polygraphy"],
-        ["--mode", "fp16", "--input_io_formats", "int8:chw"],
+        ["--precision", "fp16", "--script", "x.sh"],
+        ["--precision", "best", "--print", "polygraphy"],
+        ["--precision", "fp16", "--input_io_formats", "int8:chw"],
         ["--profile", "p.json", "--skip_inference"],
     ):
-        assert cli.main(["trtexec", "--opt_shapes", "input:1x1x16x16", *wrong]) == 2, wrong
-    assert cli.main(["trtexec", "--mode", "explicit", "--opt_shapes", "input:1x1x16x16"]) == 1
+        assert cli.main(["build", "--print", "--opt_shapes", "input:1x1x16x16", *wrong]) == 2, wrong
+    assert cli.main(["build", "--print", "--precision", "explicit", "--opt_shapes", "input:1x1x16x16"]) == 1

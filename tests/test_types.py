@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.types import TensorTypes
+from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.ir.types import TensorTypes
 from tests.small_models import model
 
 W = np.ones((4, 4, 3, 3), np.float32)

@@ -29,7 +29,7 @@ def test_d5_d3_d7_cures_name_the_users_tensors(body: str, arrays: dict[str, np.n
         **arrays,
     )
     own = {o for n in explicit.graph.node for o in n.output} | {"x"}
-    t = translated(explicit, **ORIN, dla_rewrites=True)
+    t = translated(explicit, **ORIN, dla_rewrites="force")
     named = [cause.cure.split("'")[1] for cause in t.causes.causes if "quantize '" in cause.cure]
     assert named and set(named) <= own
     made = [cause for cause in t.causes.causes if cause.tensor not in own]

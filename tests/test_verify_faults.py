@@ -17,9 +17,9 @@ from qdq_translator.commands.verify import Options
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.simulate.metrics import Comparison
-from qdq_translator.simulate.per_layer import LayerComparison, Row
-from qdq_translator.workflows.verification import verify
+from qdq_translator.lab.simulate.metrics import Comparison
+from qdq_translator.lab.simulate.per_layer import LayerComparison, Row
+from qdq_translator.lab.verification import verify
 
 pytest.importorskip("onnxruntime")
 MODELS = Path(qdq_translator.__file__).parent / "models"
@@ -41,7 +41,7 @@ def files(clean: TranslationFiles, tmp_path: Path) -> TranslationFiles:
 
 
 def look(files: TranslationFiles, **more: Any) -> dict[str, Any]:
-    options = {"inputs": str(SAMPLES), "samples": 16, **more}
+    options = {"data": str(SAMPLES), "samples": 16, **more}
     return verify(Options(model=str(DIGITS), translation=str(files.folder), per_layer=True, **options))
 
 
@@ -205,9 +205,8 @@ def test_a_float_branch_that_is_rounded_now(tmp_path: Path) -> None:
     text = CONFLICT.replace("[q2] b2q = QuantizeLinear(b, large, z) [d2] b2 = DequantizeLinear(b2q, large, z)", "")
     onnx.save(parser.parse_model(text.replace("(b2)", "(b)").replace("{0.004}", "{0.03}")), tmp_path / "m.onnx")
     files = translate(tmp_path / "m.onnx", TranslateOptions()).save(tmp_path / "t")
-    jump = verify(Options(model=str(tmp_path / "m.onnx"), translation=str(files.folder), per_layer=True))["per_layer"][
-        "first_jump"
-    ]
+    options = Options(model=str(tmp_path / "m.onnx"), translation=str(files.folder), per_layer=True, higher="fp32")
+    jump = verify(options)["per_layer"]["first_jump"]
     assert (jump["tensor"], jump["where"]) == ("b", "read")
     assert jump["notes"][0] == "read as float by right in the model, rounded for them here (rule C2)"
 
@@ -257,7 +256,7 @@ def test_a_healed_jump_hides_no_other(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=x)
     files = translate(tmp_path / "m.onnx", TranslateOptions()).save(tmp_path / "t")
     edit_cache(files, lambda scales: scales.update(c=scales["c"] / 50, n=scales["n"] * 0.003))
-    options = {"model": str(tmp_path / "m.onnx"), "translation": str(files.folder), "inputs": str(tmp_path / "x.npz")}
+    options = {"model": str(tmp_path / "m.onnx"), "translation": str(files.folder), "data": str(tmp_path / "x.npz")}
     found = verify(Options(**options, per_layer=True))["per_layer"]
     rows = {row["tensor"]: row for row in found["layers"]}
     assert rows["c"]["read"]["sqnr_db"] < 5 and rows["p"]["read"]["identical"]

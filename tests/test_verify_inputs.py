@@ -12,8 +12,15 @@ import pytest
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.npz import read_npz
-from qdq_translator.simulate.inputs import ImageOptions, InputSpec, Samples, load_samples, only_finite, random_samples
-from qdq_translator.simulate.places import place
+from qdq_translator.lab.simulate.inputs import (
+    ImageOptions,
+    InputSpec,
+    Samples,
+    load_samples,
+    random_samples,
+    usable,
+)
+from qdq_translator.lab.simulate.places import place
 
 IMAGE = InputSpec("image", (1, 3, 4, 6), np.dtype(np.float32))
 TWO = [InputSpec("a", (None, 4), np.dtype(np.float32)), InputSpec("ids", (None, 2), np.dtype(np.int64))]
@@ -94,8 +101,9 @@ def test_more_samples_than_there_are(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", image=np.zeros((5, 3, 4, 6), np.float32))
     for path, there in ((folders[0], 3), (folders[1], 2), (tmp_path / "x.npz", 5)):
         asked = load_samples(path, [IMAGE], there + 1)
-        assert asked.notes == [f"{there + 1} samples were asked for, and {there} are there"] and len(asked) == there
-        assert load_samples(path, [IMAGE], there).notes == load_samples(path, [IMAGE], None).notes == []
+        assert asked.notes[0] == f"{there + 1} samples were asked for, and {there} are there" and len(asked) == there
+        assert load_samples(path, [IMAGE], there).notes == load_samples(path, [IMAGE], None).notes == asked.notes[1:]
+        assert len(asked.notes) == 1 + (path == folders[1])
 
 
 def test_samples_that_are_not_finite(tmp_path: Path) -> None:
@@ -104,23 +112,23 @@ def test_samples_that_are_not_finite(tmp_path: Path) -> None:
     values = np.arange(40, dtype=np.float32).reshape(10, 4)
     np.savez(tmp_path / "x.npz", a=values, ids=np.zeros((10, 2), np.int64), labels=np.arange(10))
     good = load_samples(tmp_path / "x.npz", fixed, None)
-    assert only_finite(good, ignore=False) is good
+    assert usable(good, ignore=False) is good
     spoilt = values.copy()
     spoilt[3, 1:], spoilt[8, 0] = np.nan, -np.inf
     np.savez(tmp_path / "x.npz", a=spoilt, ids=np.zeros((10, 2), np.int64), labels=np.arange(10))
     bad = load_samples(tmp_path / "x.npz", fixed, None)
     said = "4 values in 2 of 5 batches of 2 samples are not finite .*, the first of input 'a' in samples 2 to 3"
     with pytest.raises(UserError, match=said) as caught:
-        only_finite(bad, ignore=False)
+        usable(bad, ignore=False)
     assert "--ignore_nonfinite" in caught.value.hint
-    rest = only_finite(bad, ignore=True)
-    assert rest.notes == ["4 of 10 samples hold values that are not finite and were left out"]
+    rest = usable(bad, ignore=True)
+    assert rest.doubts == ["4 of 10 samples hold values that are not finite and were left out"]
     for samples in (rest, pickle.loads(pickle.dumps(rest))):
         np.testing.assert_array_equal(np.concatenate([f["a"] for f in samples]), values[[0, 1, 4, 5, 6, 7]])
         assert [samples.labels_of(run).tolist() for run in range(samples.runs)] == [[0, 1], [4, 5], [6, 7]]
     np.savez(tmp_path / "x.npz", a=np.full((2, 4), np.nan, np.float32), ids=np.zeros((2, 2), np.int64))
     with pytest.raises(UserError, match="8 values in 1 of 1 batches") as caught:
-        only_finite(load_samples(tmp_path / "x.npz", fixed, None), ignore=True)
+        usable(load_samples(tmp_path / "x.npz", fixed, None), ignore=True)
     assert "--ignore_nonfinite" not in caught.value.hint
 
 
@@ -153,7 +161,12 @@ WANTS = r"The model requires 'image': float32 1x3x4x6"
             [IMAGE],
             "holds uint8; the model requires float32. Convert it first",
         ),
-        ({"image": np.zeros((1, 4, 6, 3), np.float32)}, [IMAGE], rf"has the shape 1x4x6x3. {WANTS}, with the samples"),
+        ({"image": np.zeros((1, 4, 6), np.float32)}, [IMAGE], rf"has the shape 1x4x6. {WANTS}, with the samples"),
+        (
+            {"image": np.zeros((1, 4, 6, 3), np.float32)},
+            [IMAGE],
+            r"1x4x6x3. They are NHWC, and the model takes NCHW: give samples.transpose\(0, 3, 1, 2\)",
+        ),
         ({"a": np.zeros((2, 4), np.float32), "ids": np.zeros((3, 2), np.int64)}, TWO, "different numbers of samples"),
         (
             {"a": np.zeros((2, 4), np.float32), "ids": np.zeros((2, 2))},

@@ -16,25 +16,26 @@ from qdq_translator.commands.verify import Options
 from qdq_translator.core.errors import UnsupportedQuantizer
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.ir.io import load_model
-from qdq_translator.ir.operators import OutputChannels
-from qdq_translator.qdq.restore import restore
-from qdq_translator.simulate.compare import Setup, compare_outputs
-from qdq_translator.simulate.implicit import (
-    NOISE_PERIOD,
+from qdq_translator.lab.simulate.compare import Setup, compare_outputs
+from qdq_translator.lab.simulate.implicit import (
+    JITTER,
+    STEPS_INPUT,
     ImplicitNetwork,
     SimulationOptions,
     copy_model,
-    noise_of_run,
+    jittered_steps,
     rounded_weight,
     simulate,
 )
-from qdq_translator.simulate.inputs import input_specs, random_samples
-from qdq_translator.simulate.metrics import Comparison
-from qdq_translator.simulate.per_layer import LayerComparison, compare_layers
-from qdq_translator.simulate.run import ExplicitNetwork, Session, folded
-from qdq_translator.targets.precision import FP16, INT8
-from qdq_translator.workflows.verification import verify
+from qdq_translator.lab.simulate.inputs import input_specs, random_samples
+from qdq_translator.lab.simulate.metrics import Comparison
+from qdq_translator.lab.simulate.per_layer import LayerComparison, compare_layers
+from qdq_translator.lab.simulate.run import ExplicitNetwork, Session, folded
+from qdq_translator.lab.verification import verify
+from qdq_translator.translation.ir.io import load_model
+from qdq_translator.translation.ir.operators import OutputChannels
+from qdq_translator.translation.qdq.restore import restore
+from qdq_translator.translation.targets.precision import FP16, INT8
 from tests.conftest import ZOO, need_shared
 from tests.small_models import rounded_at_inputs
 
@@ -79,25 +80,20 @@ def test_rounding_is_that_of_quantizelinear(scale: float, seed: int) -> None:
     np.testing.assert_array_equal(run(net, SimulationOptions(), x=x)["y"], -expected.astype(np.float32))
 
 
-def test_noise_is_uniform_and_no_tensor_run_or_seed_has_that_of_another() -> None:
-    """Widrow: between -s/2 and s/2, of variance s*s/12; of 2 * NOISE_PERIOD + 9 values, whose noise comes more than twice."""
+def test_jittered_steps_round_equal_values_alike_and_each_tensor_and_seed_to_another() -> None:
     net = network("net (float[n] x) => (float[n] a, float[n] b) { a = Abs(x) b = Abs(x) }", {"a": 0.5, "b": 0.25})
-    x = np.full(2 * NOISE_PERIOD + 9, 9, np.float32)
-    found = []
-    for seed in (0, 1):
-        model = simulate(net, SimulationOptions(rounding="noise", seed=seed), placement=rounded_at_inputs(net)).model
-        session, last = Session(model, "noisy"), model.graph.input[-1].name
-        for number in (0, 1, 2):
-            values = session.run({"x": x, last: noise_of_run(number)})
-            found += [(values[name] - 9) / step for name, step in (("a", 0.5), ("b", 0.25))]
-    for noise in found:
-        assert np.abs(noise).max() <= 0.5 and abs(noise.mean()) < 1e-3
-        assert noise.var() == pytest.approx(1 / 12, rel=1e-2)
-        np.testing.assert_allclose(noise[:NOISE_PERIOD], noise[NOISE_PERIOD : 2 * NOISE_PERIOD], atol=1e-5)
-    correlation = np.corrcoef([noise[:NOISE_PERIOD] for noise in found])
-    assert np.abs(correlation - np.eye(len(found))).max() < 0.02
-    few = session.run({"x": x[:7], last: noise_of_run(2)})
-    np.testing.assert_array_equal(few["a"], values["a"][:7])
+    model = simulate(net, SimulationOptions(rounding="jittered"), placement=rounded_at_inputs(net)).model
+    session = Session(model, "jittered")
+    x = np.array([0, 9.3, 9.3, 1000, -1000], np.float32)  # Abs makes both ends the upper one
+    found = [session.run({"x": x, STEPS_INPUT: jittered_steps(seed)}) for seed in (0, 1)]
+    for values in found:
+        for name, step in (("a", 0.5), ("b", 0.25)):
+            zero, one, other, high, low = values[name]
+            assert zero == 0 and one == other and abs(one - 9.3) <= 0.6 * step
+            assert high == low == 127 * step
+    assert len({float(values[name][1]) for values in found for name in "ab"}) == 4
+    assert np.abs(np.log2(jittered_steps(3))).max() <= JITTER
+    assert np.array_equal(jittered_steps(3), jittered_steps(3))
 
 
 def test_one_scale_for_every_reader_and_the_output() -> None:
@@ -264,8 +260,7 @@ def test_verify_runs_on_the_zoo_as_planned_and_full_quantization_is_exact(zoo: P
         assert placement.int8 == {layer for layer, precision in plan.items() if precision == INT8}, name
         assert placement.higher == {layer for layer, precision in plan.items() if precision == FP16}, name
         if number % 2:  # every architecture has several dialects
-            half = "vit__m" in name
-            results = verify(Options(model=str(path), translation=str(folder), samples=1, per_layer=True, fp16=half))
+            results = verify(Options(model=str(path), translation=str(folder), samples=1, per_layer=True))
             assert all(row["non_finite"] == 0 for row in results["outputs"]["pairs"][0]["outputs"].values()), name
             assert len(results["per_layer"]["layers"]) >= 7
             counts = results["simulation"]["layers_in_int8"], results["simulation"]["layers_above_int8"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.core.formats.report_rows import WhatIf
-from qdq_translator.core.options import PRESETS, TranslateCommand
-from qdq_translator.targets.dla import verdicts
-from qdq_translator.targets.dla.verdicts import DlaPlan, judge
-from qdq_translator.workflows.translator import Translation
+from qdq_translator.core.options import PRESETS, TranslateCommand, effective, words_of
+from qdq_translator.core.parsing import make_parser
+from qdq_translator.translation.targets.dla import verdicts
+from qdq_translator.translation.targets.dla.verdicts import DlaPlan, judge
+from qdq_translator.translation.targets.settings import resolve
+from qdq_translator.translation.translator import Translation
 from tests.conftest import ZOO, need_shared
 from tests.dla.check import graph
 from tests.dla.test_error_function import ARRAYS as GELU_ARRAYS
@@ -96,7 +99,7 @@ def test_what_changes_no_scale_is_not_planned_again(monkeypatch: pytest.MonkeyPa
 def test_presets(preset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(mixed(), path)
-    assert main(["translate", "-i", str(path), "-o", str(tmp_path / "out"), "--preset", preset]) == 0
+    assert main(["translate", "-i", str(path), "-o", str(tmp_path / "out"), "--preset", preset, "--verbose"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     options = TranslateCommand(preset=preset)
     for name, value in PRESETS[preset].items():
@@ -105,20 +108,54 @@ def test_presets(preset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert not options.infer_average_pool_scales and options.unify_scales == "warn"
     mine = TranslateOptions(preset=preset, target="xavier-dla", inference="reference")
     assert (mine.target, mine.inference) == ("xavier-dla", "reference")
+    asked = ["translate", str(path), "-o", str(tmp_path / "out")]
     less = TranslateOptions(preset=preset, without=["--infer-add-scales", "infer_bounds"])
     assert not less.infer_add_scales and not less.infer_bounds and less.infer_mul_scales
-    assert (
-        main(["translate", str(path), "-o", str(tmp_path / "out"), "--preset", preset, "--without", "infer_add_scales"])
-        == 0
-    )
-    said = " ".join(capsys.readouterr().out.split()).partition(" preset ")[2]
+    assert main([*asked, "--preset", preset, "--verbose", "--without", "infer_add_scales"]) == 0
+    said = " ".join(capsys.readouterr().out.split()).partition(" added ")[2]
     assert "--infer_add_scales" not in said[: said.index("scales ")]
     assert main(["translate", str(path), "--preset", preset, "--without", "infer_ad_scales"]) == 2
     assert "infer_add_scales" in capsys.readouterr().err
-    assert main(["translate", str(path), "--without", "infer_add_scales"]) == 2
-    assert "--preset" in capsys.readouterr().err
+    assert main(["translate", str(path), "--as_is", "--without", "infer_add_scales"]) == 2
+    assert "--as_is" in capsys.readouterr().err
     plain = translate(mixed(), TranslateCommand(**PRESETS[preset]), "m")
     assert translate(mixed(), options, "m").tensor_scales == plain.tensor_scales
+
+
+SET = [(preset, name) for preset, values in PRESETS.items() for name in values]
+
+
+@pytest.mark.parametrize(("preset", "name"), SET)
+def test_an_option_that_was_typed_wins_over_the_preset(preset: str, name: str, tmp_path: Path) -> None:
+    """Also one with the value that is the default without a preset, in Python, on the command line and in the words
+    that a report prints for it."""
+    field = TranslateCommand.__dataclass_fields__[name]
+    options = TranslateCommand(preset=preset, **{name: field.default})
+    assert getattr(options, name) == field.default
+    assert pickle.loads(pickle.dumps(options)).typed == {"preset", name}
+    assert getattr(options.changed(max_bits_lost=2.0), name) == field.default
+    assert getattr(options.changed(preset=None), name) == field.default
+    typed = ["--without", name] if field.default is False else [f"--{name}", str(field.default)]
+    parser = make_parser(TranslateCommand, "translate")
+    parsed: Any = parser.parse_args(["m.onnx", "--preset", preset, *typed])
+    assert getattr(parsed, name) == field.default
+    others = {key for key in PRESETS[preset] if getattr(parsed, key) != PRESETS[preset][key]} - {name}
+    assert others <= {"dla_rewrites": {"dla_output"}, "target": {"parts"}}.get(name, set())
+    resolve(parsed)
+    again: Any = parser.parse_args(["m.onnx", *words_of(effective(options))])
+    assert name not in effective(options) or getattr(again, name) == field.default
+
+
+def test_a_refusal_that_was_typed_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A preset widens asymmetric quantizers, unless --asymmetric error is there; it keeps the shapes that were asked for."""
+    text = f"g (float[1,4,8,8] x) => (float[1,4,8,8] y) {{{pair('x', 'xq')} y = Relu (xq) }}"
+    onnx.save(model(text, 17, 8, s=np.float32(0.05), z=np.int8(3)), tmp_path / "m.onnx")
+    argv = ["translate", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "out"), "--preset", "dla"]
+    assert main([*argv, "--asymmetric", "error"]) == 1
+    assert "--asymmetric widen" in capsys.readouterr().err
+    assert main(argv) == 0
+    assert main([*argv, "--dla_rewrites", "off"]) == 0
+    assert main([*argv, "--without", "dla_rewrites"]) == 0
 
 
 def test_d22_is_advised_with_and_without_rewrites() -> None:

@@ -13,10 +13,10 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.networks import Builder, chain
 from qdq_translator import translate
 from qdq_translator.core.errors import ModelError, UnsupportedQuantizer
-from qdq_translator.ir import qparams, weights
-from qdq_translator.ir.io import load_model, open_model
-from qdq_translator.ir.weights import Weight, to_message
-from qdq_translator.ir.wire import LARGE, cut_weights
+from qdq_translator.translation.ir import qparams, weights
+from qdq_translator.translation.ir.io import load_model, open_model
+from qdq_translator.translation.ir.weights import Weight, to_message
+from qdq_translator.translation.ir.wire import LARGE, cut_weights
 from tests.small_models import model as from_text
 
 

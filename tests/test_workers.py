@@ -22,13 +22,14 @@ from qdq_translator.core.command_options import TuneOptions, VerifyOptions
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.progress import silent
+from qdq_translator.core.workers import cluster
 from qdq_translator.core.workers.local import MOST_DEATHS, Processes
 from qdq_translator.core.workers.work import InProcess, pack, shards, unpack
-from qdq_translator.simulate.evaluation import Evaluation, evaluation
-from qdq_translator.simulate.inputs import InputSpec, Samples, load_samples
-from qdq_translator.workflows.translator import translate
-from qdq_translator.workflows.tune.run import tune
-from qdq_translator.workflows.verification import verify
+from qdq_translator.lab.laboratory import translate
+from qdq_translator.lab.simulate.evaluation import Evaluation, evaluation
+from qdq_translator.lab.simulate.inputs import InputSpec, Samples, load_samples
+from qdq_translator.lab.tune.run import tune
+from qdq_translator.lab.verification import verify
 from tests.dask_cluster import connected, dask_cluster, free_port
 from tests.small_models import model
 from tests.works import Floats, Heavy, Refusing, Sum
@@ -107,10 +108,7 @@ def test_data_that_change_under_way_are_refused(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def translated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("translated")
-    assert (
-        main(["translate", str(MODEL), "--preset", "dla", "--platform", "jetpack-6.0", "-o", str(folder), "--quiet"])
-        == 0
-    )
+    assert main(["translate", str(MODEL), "--preset", "dla", "--platform", "jetpack-6.0", "-o", str(folder)]) == 0
     return folder
 
 
@@ -128,7 +126,7 @@ def test_verify_is_the_same_with_one_and_two_workers(translated: Path, capsys: p
 
 def test_calibration_is_the_same_with_one_and_two_workers(tmp_path: Path) -> None:
     for number in (1, 2):
-        asked = ["translate", str(MODEL), "--calibrate", str(DATA), "--calibrate_samples", "40", "--quiet"]
+        asked = ["translate", str(MODEL), "--calibrate", str(DATA), "--calibrate_samples", "40"]
         assert (
             main([*asked, "--platform", "jetpack-6.2", "--workers", str(number), "-o", str(tmp_path / str(number))])
             == 0
@@ -139,14 +137,14 @@ def test_calibration_is_the_same_with_one_and_two_workers(tmp_path: Path) -> Non
 
 def _everything(where: Evaluation, translated: Path, folder: Path) -> dict[str, bytes]:
     """What `verify`, `translate --calibrate` and `tune` make."""
-    asked = VerifyOptions(model=str(MODEL), translation=str(translated), inputs=str(DATA), samples=40)
+    asked = VerifyOptions(model=str(MODEL), translation=str(translated), data=str(DATA), samples=40)
     verified = verify(dataclasses.replace(asked, audit=True, sensitivity=True, per_layer=True), where=where)
     board: dict[str, Any] = {"target": "orin-dla", "platform": "jetpack-6.2"}
     calibrating = TranslateOptions(**board, calibrate=str(DATA), calibrate_samples=40)
     files = translate(MODEL, calibrating, where=where).save(folder)
-    search = TuneOptions(model=str(MODEL), data=str(DATA), max_drop=0.0, samples=40, evaluations=4, **board)
+    search = TuneOptions(model=str(MODEL), data=str(DATA), max_drop=0.0, samples=40, passes=8, **board)
     found = tune(dataclasses.replace(search, output_dir=str(folder)), where, silent)
-    assert found.results.evaluations > 3
+    assert found.results.evaluations > 1
     del verified["sensitivity"]["seconds"]
     tuning = dataclasses.replace(found.results, seconds=0.0, command="")
     return {
@@ -225,6 +223,25 @@ def test_only_what_changed_is_sent_to_a_cluster() -> None:
             for process in running[:1]:
                 process.kill()
             assert where.engine.run(works[0], shards(40)) == InProcess(1).run(works[0], shards(40))
+
+
+@pytest.mark.parametrize(
+    ("address", "refused"),
+    [
+        *(("tcp://8.8.8.8:8786", True), ("8.8.8.8:8786", True), ("ws://[2001:4860:4860::8888]:8786", True), ("ucx://8.8.8.8:1", True)),
+        *(("tls://8.8.8.8:8786", False), ("wss://8.8.8.8:8786", False), ("tcp://127.0.0.1:8786", False), ("tcp://[::1]:8786", False)),
+        *(("tcp://192.168.1.2:8786", False), ("localhost:8786", False), ("tcp://", False), ("tcp://[x", False), ("", False)),
+    ],
+)  # fmt: skip
+def test_a_scheduler_without_tls_on_a_public_address_is_refused(
+    address: str, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = []
+    monkeypatch.setattr(cluster, "dask_setting", lambda key: setting[0] if setting else None)
+    with pytest.raises(UserError, match="public address") if refused else contextlib.nullcontext():
+        cluster.refuse_plain_text(address)
+    setting.append(False)
+    cluster.refuse_plain_text(address)
 
 
 def test_a_scheduler_that_is_not_there_is_told_soon() -> None:

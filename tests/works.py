@@ -13,7 +13,7 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.core.workers.work import Work
 
 if TYPE_CHECKING:
-    from qdq_translator.simulate.inputs import Samples
+    from qdq_translator.lab.simulate.inputs import Samples
 
 
 class Floats(Work):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import onnx
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 
 OPTIONS = {
     "plain": TranslateOptions(),
@@ -74,7 +74,7 @@ def outcomes(
     found = []
     for name, options in choices.items():
         folder = model.parent / f"{model.stem}_{name.replace(', ', '_')}"
-        translation = translate(model, replace(options, asymmetric=asymmetric))
+        translation = translate(model, options.changed(asymmetric=asymmetric))
         translation.save(folder)
         layers = [layer for layer in translation.plan if layer.precision != "none"]
         network = ImplicitNetwork.read(TranslationFiles.locate(folder))

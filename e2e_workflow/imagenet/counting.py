@@ -16,10 +16,10 @@ import onnx
 from e2e_workflow.imagenet.preprocessing import Network
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.workers.work import Work, shards
-from qdq_translator.simulate.evaluation import Evaluation
-from qdq_translator.simulate.inputs import InputSpec
-from qdq_translator.simulate.metrics import class_scores
-from qdq_translator.simulate.run import Session
+from qdq_translator.lab.simulate.evaluation import Evaluation
+from qdq_translator.lab.simulate.inputs import InputSpec
+from qdq_translator.lab.simulate.metrics import class_scores
+from qdq_translator.lab.simulate.run import Session
 
 STAGES = ("Q/DQ", "simulated")
 Images = List[Tuple[Path, int]]

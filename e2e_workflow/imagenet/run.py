@@ -27,12 +27,12 @@ from e2e_workflow.imagenet.preprocessing import NETWORKS, Network
 from qdq_translator import translate
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.ir.io import load_model
-from qdq_translator.simulate.evaluation import Evaluation, evaluation
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
-from qdq_translator.simulate.inputs import InputSpec, input_specs
-from qdq_translator.simulate.run import ExplicitNetwork, folded
-from qdq_translator.workflows.tune.journal import Journal
+from qdq_translator.lab.simulate.evaluation import Evaluation, evaluation
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.lab.simulate.inputs import InputSpec, input_specs
+from qdq_translator.lab.simulate.run import ExplicitNetwork, folded
+from qdq_translator.lab.tune.journal import Journal
+from qdq_translator.translation.ir.io import load_model
 
 SUFFIXES = {".jpeg", ".jpg", ".png"}
 HEADER = ["network", "images", "NVIDIA Q/DQ", "NVIDIA translated", "Q/DQ", "simulated", "same Top-1", "INT8 layers"]

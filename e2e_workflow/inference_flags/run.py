@@ -23,8 +23,8 @@ from e2e_workflow.common.translation import ENGINE
 from e2e_workflow.glyphs.run import PERCENTILE
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.scales.inference import self_gated
-from qdq_translator.simulate.implicit import ImplicitNetwork, simulate
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, simulate
+from qdq_translator.translation.scales.inference import self_gated
 
 evaluate, tasks = later("e2e_workflow.common.evaluate"), later("e2e_workflow.common.tasks")
 glyph_network, nn = later("e2e_workflow.common.glyph_network"), later("torch.nn")

@@ -24,13 +24,13 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from qdq_translator.board.engine import versions
+from qdq_translator.board.engine.builder import BuildJob, BuildResult, build, make_logger
 from qdq_translator.core.disk import write_file
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, TranslationFiles
 from qdq_translator.core.options import TARGETS, parse_shapes
-from qdq_translator.engine import versions
-from qdq_translator.engine.builder import BuildJob, BuildResult, build, make_logger
-from qdq_translator.output.emit.trtexec.request import BuildRequest, Remembered
+from qdq_translator.translation.files.trtexec.request import BuildRequest, Remembered
 
 SCHEMA_VERSION = 1
 _NUMPY = {

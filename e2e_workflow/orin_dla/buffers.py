@@ -6,7 +6,7 @@
 
 `pack` takes the first sample (or --sample N) of an .npz with real numbers and writes INPUT.bin for each network input;
 `unpack` reads OUTPUT.bin of each network output. Scales are those of the translation's report, so they are the cache's.
-Layouts: `qdq_translator/output/buffers.py`.
+Layouts: `qdq_translator/translation/files/buffers.py`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.output.buffers import VECTORS, Buffer, End
-from qdq_translator.output.buffers import describe as described
+from qdq_translator.translation.files.buffers import VECTORS, Buffer, End
+from qdq_translator.translation.files.buffers import describe as described
 
 
 def file_name(name: str) -> str:

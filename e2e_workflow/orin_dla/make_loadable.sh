@@ -43,7 +43,7 @@ fi
 
 echo "== The script for the board"
 write_script() {
-    "$qdq" trtexec -t "$stripped" --target orin-dla --dla_standalone --platform "$platform" \
+    "$qdq" build --print -t "$stripped" --target orin-dla --dla_standalone --platform "$platform" \
         --input_io_formats "$input_formats" --output_io_formats "$output_formats" \
         --save_engine "$folder/$name.loadable" "$@" --script "$folder/build_loadable.sh"
 }

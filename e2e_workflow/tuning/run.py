@@ -1,6 +1,6 @@
 """What `tune` finds on trained networks, held against the best of the points that people choose by hand.
 
-    python -m e2e_workflow.tuning.run [--models FOLDER] [--only NAME ...] [--evaluations N] [--write]
+    python -m e2e_workflow.tuning.run [--models FOLDER] [--only NAME ...] [--passes N] [--write]
 
 Three networks are stored, and need no PyTorch and no training. `sensitive` is the glyph network in ../glyphs/model, in float,
 with the calibration images that hot pixels spoil (it needs the fonts); `detector` the one in ../detector, after
@@ -29,19 +29,20 @@ from e2e_workflow.glyphs import sensitive
 from qdq_translator import TranslateOptions
 from qdq_translator.cli import main as translator_command
 from qdq_translator.core.formats.rows import read
-from qdq_translator.core.formats.tune_rows import Measured, Tuned, Tuning
-from qdq_translator.ir.io import load_model
-from qdq_translator.output.report.tuning import CALIBRATED, table
-from qdq_translator.simulate.evaluation import HERE, Evaluation
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
-from qdq_translator.simulate.inputs import input_specs, load_samples
-from qdq_translator.simulate.run import CodedEnds
-from qdq_translator.simulate.user_metric import metric_of
-from qdq_translator.workflows.translator import Translation, translate
-from qdq_translator.workflows.tune.bench import Remembering, cost_of
-from qdq_translator.workflows.tune.journal import Journal
-from qdq_translator.workflows.tune.meter import Meter
-from qdq_translator.workflows.tune.points import Point
+from qdq_translator.core.formats.tune_rows import FP16, Measured, Tuned, Tuning
+from qdq_translator.lab.laboratory import translate
+from qdq_translator.lab.simulate.evaluation import HERE, Evaluation
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.lab.simulate.inputs import input_specs, load_samples
+from qdq_translator.lab.simulate.run import CodedEnds
+from qdq_translator.lab.simulate.user_metric import metric_of
+from qdq_translator.lab.tune.bench import Remembering, cost_of
+from qdq_translator.lab.tune.journal import Journal
+from qdq_translator.lab.tune.meter import Meter
+from qdq_translator.lab.tune.points import Point
+from qdq_translator.translation.ir.io import load_model
+from qdq_translator.translation.report.tuning import CALIBRATED, table
+from qdq_translator.translation.translator import Translation
 
 tasks = later("e2e_workflow.common.tasks")
 HERE_ABOVE = Path(__file__).resolve().parents[1]
@@ -118,8 +119,8 @@ def _halves(images: np.ndarray, labels: np.ndarray) -> tuple[sensitive.Part, sen
 class Case:
     """A model, and the files of its images in `folder`."""
 
-    def __init__(self, name: str, model: Path, images: Images, folder: Path, evaluations: int) -> None:
-        self.name, self.model, self._folder, self._evaluations = name, model, folder, evaluations
+    def __init__(self, name: str, model: Path, images: Images, folder: Path, passes: int) -> None:
+        self.name, self.model, self._folder, self._passes = name, model, folder, passes
         self.seen, self.held, self.calibration = images.save(folder, name)
         self.sizes = f"{len(images.seen.images)}, {len(images.held.images)}, {len(images.calibration)}"
         self.unit, self.metric = METRIC.get(name, TOP1)
@@ -145,7 +146,7 @@ class Case:
             self.metric,
             *Point().words(self.base),
         ]
-        asked += ["--held_out", str(self.held), "--evaluations", str(self._evaluations)]
+        asked += ["--held_out", str(self.held), "--passes", str(self._passes)]
         translator_command([*asked, *goal, "-o", str(out)])
         return read(Tuning, json.loads((out / f"{self.model.stem}_tune.json").read_text()))
 
@@ -177,7 +178,7 @@ def run(case: Case) -> tuple[list[str], Tuning]:
     """A row of the table, and what `tune` found. Raises AssertionError where that is worse than the best point by hand."""
     found = case.tuned("--max_drop", str(MAX_DROP))
     by_hand = min(
-        (row for row in found.points if row.why == "start"),
+        (row for row in found.points if row.why in ("start", FP16)),
         key=lambda row: (max(row.measured.drop, MAX_DROP), *row.cost.key),
     )
     best = found.best
@@ -253,15 +254,12 @@ def front(found: Tuning) -> str:
 def denoised(case: Case, found: Tuning) -> str:
     """The three tables of the denoiser."""
     tuned = {drop: found if drop == MAX_DROP else case.tuned("--max_drop", str(drop)) for drop in DROPS}
-    added = "; ".join(
-        f"{row.tensors} layers, {100 * row.expected_share:.0f}% by the sum of their shares and {100 * row.measured_share:.0f}% measured"
-        for row in found.additivity
-    )
+    cured = "; ".join(cure.words for cure in found.cures)
     return "\n\n".join(
         [
             f"## The denoiser\n\nAs given {found.metric.reference:.2f} dB on the images that `tune` saw. FP16 sets, `--max_drop {MAX_DROP}`:",
             fp16_sets(case, found),
-            f"The noise energy that the set of `tune` takes away: {added}.\n\nWhat a drop allowed buys, and the other way round:",
+            f"What was measured on the way: {cured}.\n\nWhat a drop allowed buys, and the other way round:",
             trade_off(case, tuned),
             f"The table of `--max_drop {MAX_DROP}`:",
             front(found),
@@ -277,7 +275,7 @@ def main() -> int:
     parser.add_argument(
         "--only", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help=f"of {', '.join(NAMES)}"
     )
-    parser.add_argument("--evaluations", type=int, default=60)
+    parser.add_argument("--passes", type=int, default=40)
     parser.add_argument("--write", action="store_true", help="write results.md")
     arguments = parser.parse_args()
     folder = WORK / "tuning"
@@ -290,7 +288,7 @@ def main() -> int:
             continue
         images = images_of(name)
         for path in paths:
-            case = Case(name, path, images, folder, arguments.evaluations)
+            case = Case(name, path, images, folder, arguments.passes)
             row, found = run(case)
             rows.append(row)
             if name == "denoiser":
@@ -301,7 +299,7 @@ def main() -> int:
     print(text)
     if arguments.write:
         which = "" if arguments.only == NAMES else f"--only {' '.join(arguments.only)} "
-        command = f"python -m e2e_workflow.tuning.run {which}--evaluations {arguments.evaluations} --write"
+        command = f"python -m e2e_workflow.tuning.run {which}--passes {arguments.passes} --write"
         results.write(Path(__file__).with_name("results.md"), command, text, sensitive.PACKAGES)
     return 0
 

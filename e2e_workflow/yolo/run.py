@@ -26,9 +26,9 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main as command
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
-from qdq_translator.simulate.run import Session
-from qdq_translator.workflows.parts import Request, cut_tail, split_model, split_translation
+from qdq_translator.lab.parts import cut_tail, split_model, split_translation
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.lab.simulate.run import Session
 
 IMAGES = 32
 """To calibrate with."""
@@ -181,7 +181,7 @@ def run(source: Path, asked: Asked) -> dict[str, Any]:
         return coco.mean_average_precision(*asked.coco, network, *shape[2:], asked.most)[0]
 
     dla = TranslateOptions(preset="dla", platform=asked.platform, unify_scales="max")
-    cut = split_model(source, dla, Request([], [], folder / "float", 1))
+    cut = split_model(source, dla, folder / "float")
     everything, without = (folder / f"{source.stem}_{kind}.onnx" for kind in ("everything", "without_tail"))
     quantize(source, everything, data, [], asked)
     quantize(source, without, data, list(cut.tail), asked)
@@ -196,8 +196,8 @@ def run(source: Path, asked: Asked) -> dict[str, Any]:
     part = TranslationFiles.locate(rows[1]["part"])
     if rows[1]["gpu"]:  # the largest subgraph is the loadable then
         whole = TranslationFiles.locate(rows[1]["files"])
-        manifest = plain(split_translation(whole, Request([], [], folder / "largest", 1)))
-        own = next(p for p in manifest["parts"] if p["role"] == "dla")
+        manifest = plain(split_translation(whole, folder / "largest"))
+        own = max((p for p in manifest["parts"] if p["role"] == "dla"), key=lambda p: p["milliseconds"] or 0.0)
         part = TranslationFiles.locate(folder / "largest" / own["file"])
         counts = part.read_report("dla")["dla"]["counts"]
         rows.append(
@@ -216,7 +216,7 @@ def run(source: Path, asked: Asked) -> dict[str, Any]:
     words = zip(("--input_io_formats", "--output_io_formats"), formats)
     script = folder / "build_loadable.sh"
     wanted = ["-t", str(part.model), "--dla_standalone", *(w for pair in words for w in pair), "--script", str(script)]
-    assert command(["trtexec", *wanted]) == 0
+    assert command(["build", "--print", *wanted]) == 0
     return {"rows": rows, "float": mean(detector(onnx.load(str(source)))), "manifest": manifest, "script": str(script)}
 
 

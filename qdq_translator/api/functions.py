@@ -9,35 +9,32 @@ import functools
 import hashlib
 import logging
 import os
+import re
 import tempfile
+import textwrap
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Optional, Tuple, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Optional, Tuple, Type, TypeVar, Union
 
 import numpy as np
 import onnx
 
+from qdq_translator.api import explaining, requests
 from qdq_translator.api.results import Bundle, Explanation, Report, Tuning, Verification
-from qdq_translator.commands import deploy as deploy_command
-from qdq_translator.commands import explain as explain_command
-from qdq_translator.commands import explicit as explicit_command
-from qdq_translator.commands import plan as plan_command
-from qdq_translator.commands import tune as tune_command
-from qdq_translator.commands import verify as verify_command
-from qdq_translator.commands.located import locate
+from qdq_translator.board import deployment
 from qdq_translator.core.command_options import DeployOptions, ExplicitCommand, PlanOptions, TuneOptions, VerifyOptions
 from qdq_translator.core.disk import VALUES
 from qdq_translator.core.errors import ModelError, UsageError, UserError
-from qdq_translator.core.formats.files import plain_name
+from qdq_translator.core.formats.files import locate, plain_name
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.options import TranslateCommand, TranslateOptions, check_values
-from qdq_translator.core.parsing import did_you_mean
+from qdq_translator.core.options import TranslateCommand, TranslateOptions, check_values, choices_of
+from qdq_translator.core.parsing import PARTS, did_you_mean, spread
 from qdq_translator.core.progress import Progress, silent
-from qdq_translator.ir.io import load_model
-from qdq_translator.simulate.evaluation import evaluation
-from qdq_translator.workflows import deployment, translator, verification
-from qdq_translator.workflows.explicit import Explicit
-from qdq_translator.workflows.translator import Translation
+from qdq_translator.lab import laboratory, verification
+from qdq_translator.lab.simulate.evaluation import evaluation
+from qdq_translator.translation.explicit import Explicit
+from qdq_translator.translation.ir.io import load_model
+from qdq_translator.translation.translator import Translation
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -66,48 +63,97 @@ def _names(kind: Type[Any], without: str) -> list[str]:
 
 
 OPTIONS: Mapping[str, tuple[Type[Any], list[str]]] = {
-    "plan": (PlanOptions, _names(PlanOptions, "input_onnx_model translation")),
-    "translate": (TranslateOptions, _FIELDS),
+    "plan": (PlanOptions, _names(PlanOptions, "model")),
+    "translate": (TranslateCommand, _FIELDS),
     "calibrate": (TranslateCommand, [name for name in _FIELDS if name != "calibrate"] + _WORK),
-    "explicit": (ExplicitCommand, _names(ExplicitCommand, "input_model output_dir calibrate")),
-    "verify": (VerifyOptions, _names(VerifyOptions, "model translation inputs labels metric")),
+    "explicit": (ExplicitCommand, _names(ExplicitCommand, "model output_dir calibrate consumer")),
+    "verify": (VerifyOptions, _names(VerifyOptions, "model translation data labels metric")),
     "tune": (TuneOptions, _names(TuneOptions, "model data labels metric calibrate")),
-    "deploy": (DeployOptions, _names(DeployOptions, "model board data")),
+    "deploy": (DeployOptions, _names(DeployOptions, "model board data labels metric")),
 }
 """Function -> the options of its command, and the names of those that are keyword arguments."""
 
 
+_Call = TypeVar("_Call", bound=Callable[..., Any])
+
+
+def _in_python(function: _Call) -> _Call:
+    """`function`, whose errors speak of arguments and functions instead of flags and commands."""
+
+    @functools.wraps(function)
+    def called(*given: Any, **named: Any) -> Any:
+        try:
+            return function(*given, **named)
+        except UserError as error:
+            error.what, error.hint = map(_as_arguments, (error.what, error.hint))
+            error.args = (f"{error.what} {error.hint}".strip(),)
+            raise
+
+    called.__doc__ = f"{function.__doc__}{_options_text(function.__name__)}"
+    return called  # type: ignore[return-value]
+
+
+def _options_text(function: str) -> str:
+    """The keyword arguments of a function for its help: type, default and meaning."""
+    kind, names = OPTIONS.get(function, (TranslateOptions, []))
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    lines = []
+    for field in (fields[name] for name in names):
+        default = field.default if field.default is not dataclasses.MISSING else []
+        shown = repr(list(choices_of(field))) if choices_of(field) else str(field.type).replace("typing.", "")
+        shown = getattr(field.type, "__name__", shown) if field.type in (bool, int, float, str) else shown
+        text = _as_arguments(str(field.metadata["help"]).replace("%%", "%"))
+        text = text.replace(f" (default: {default})", "")
+        entry = f"{field.name}: {shown} = {default!r}: {text}"
+        lines.append(textwrap.fill(entry, 110, initial_indent=" " * 8, subsequent_indent=" " * 12))
+    return "\n".join(["\n    Keyword arguments:", *lines, "    "]) if lines else ""
+
+
+def _as_arguments(text: str) -> str:
+    """`--board NAME` -> `board`; a command -> the function of that name."""
+    text = re.sub(r"'qdq-translator (\w+)[^']*'", r"qdq_translator.\1()", text)
+    return re.sub(r"(?<![\w-])--([A-Za-z]\w*)", r"\1", text)
+
+
+@_in_python
 def plan(model: Model, **options: Unpack[keywords.Plan]) -> Translation:
     """Plan the device of each layer of a float or Q/DQ model on a DLA platform, as if every tensor had a scale. Writes
     nothing.
 
     Raises UserError for an unreadable model, UsageError (a ValueError) for an invalid option.
     """
-    return _said(plan_command.planned(_asked("plan", options, {}), network_of(model)))
+    return _said(requests.planned(_asked("plan", options, {}), network_of(model)))
 
 
+@_in_python
 def translate(
     model: Model,
     options: Optional[TranslateOptions] = None,
     name: Optional[str] = None,
     *,
+    data: Optional[Data] = None,
     progress: Optional[Progress] = None,
     assume_scales: bool = False,
     **changes: Unpack[keywords.Translate],
 ) -> Translation:
     """Remove Q/DQ from `model` and collect one scale per tensor. Writes nothing before `save`.
 
-    options: changed by the keyword arguments. name: of the files (default: the file's stem, else the graph's name).
-    progress: called with (step, done, total). assume_scales: deprecated, see `plan`. Raises UserError with a remedy;
-    UsageError (a ValueError) for a wrong option.
+    Without `options`: the best result that costs no accuracy by the rules, on the DLA of `board` if that is faster;
+    as_is=True adds nothing. data: gives scales to tensors that have none, see `calibrate`. options: changed by the
+    keyword arguments. name: of the files (default: the file's stem, else the graph's name). progress: called with
+    (step, done, total). assume_scales: deprecated, see `plan`. Raises UserError with a remedy; UsageError (a
+    ValueError) for a wrong option.
     """
     if assume_scales:
         text = "translate(assume_scales=True) is deprecated since 0.3: use plan()."
-        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        warnings.warn(text, DeprecationWarning, stacklevel=3)
+    if data is not None:
+        return calibrate(model, data, options, name, progress=progress, **changes)  # type: ignore[misc]
     asked = _asked("translate", changes, {}, options)
-    return _said(translator.translate(network_of(model), asked, name, progress or silent, assume_scales))
+    return _said(laboratory.translate(network_of(model), asked, name, progress or silent, assume_scales=assume_scales))
 
 
+@_in_python
 def calibrate(
     model: Model,
     data: Data,
@@ -122,14 +168,18 @@ def calibrate(
 
     data: see `Data`. Needs ONNX Runtime. Raises UserError and UsageError as `translate`.
     """
-    given: Mapping[str, Any] = {**(vars(options) if options is not None else {}), **changes}
+    before = {} if options is None else {name: getattr(options, name) for name in options.typed}
+    as_is = {"as_is": True} if options is not None and options.preset is None else {}
+    given: Mapping[str, Any] = {**as_is, **before, **changes}
     with tempfile.TemporaryDirectory() as scratch:
         asked = _asked("calibrate", given, {"calibrate": data_path(data, model, Path(scratch))})
         with evaluation(asked.workers, asked.scheduler, asked.provider) as where:
-            made = translator.translate(network_of(model), asked, name, progress or silent, where=where)
+            told: dict[str, Any] = {"progress": progress or silent, "where": where}
+            made = laboratory.translate(network_of(model), asked, name, **told)
         return _said(made)
 
 
+@_in_python
 def explicit(
     model: Model,
     *,
@@ -145,9 +195,10 @@ def explicit(
     with tempfile.TemporaryDirectory() as scratch:
         own = _samples("calibrate", calibrate, model, None, Path(scratch))
         asked = _asked("explicit", options, own)
-        return explicit_command.made(asked, progress or silent, network_of(model))
+        return requests.explicit_of(asked, progress or silent, network_of(model))
 
 
+@_in_python
 def verify(
     model: Model,
     translation: Union[Translation, Place],
@@ -168,14 +219,15 @@ def verify(
         folder = Path(scratch)
         if isinstance(translation, Translation):
             translation = translation.save(folder / "translation").model
-        own = {**_samples("inputs", data, model, labels, folder), **_metric(metric)}
+        own = {**_samples("data", data, model, labels, folder), **_metric(metric)}
         own.update(model=model_path(model, folder), translation=os.fspath(translation))
         asked = _asked("verify", options, own)
-        verify_command.check(asked)
+        requests.check_verify(asked)
         with evaluation(asked.workers, asked.scheduler, asked.provider) as where:
             return Verification(verification.verify(asked, progress or silent, where))
 
 
+@_in_python
 def tune(
     model: Model,
     data: Data,
@@ -197,15 +249,18 @@ def tune(
         own = {**_samples("data", data, model, labels, folder), **_metric(metric), "model": model_path(model, folder)}
         own.update(_samples("calibrate", calibrate, model, None, folder))
         asked = _asked("tune", options, own)
-        outcome = tune_command.searched(asked, progress or silent)
+        outcome = requests.tuned(asked, progress or silent)
         return Tuning(plain(outcome.results), outcome.translation, outcome.results.goal.holds)
 
 
+@_in_python
 def deploy(
     model: Model,
-    board: str,
-    *,
     data: Optional[Data] = None,
+    *,
+    board: str,
+    labels: Any = None,
+    metric: Optional[Metric] = None,
     progress: Optional[Progress] = None,
     **options: Unpack[keywords.Deploy],
 ) -> Bundle:
@@ -216,13 +271,14 @@ def deploy(
     """
     told = progress or silent
     with tempfile.TemporaryDirectory() as scratch:
-        own = _samples("data", data, model, None, Path(scratch))
+        own = {**_samples("data", data, model, labels, Path(scratch)), **_metric(metric)}
         own.update(model=model_path(model, Path(scratch)), board=board)
         asked = _asked("deploy", options, own)
         made = deployment.deploy(asked, lambda text: told(text, 0, 0))
-    return Bundle(plain(deploy_command.summary_of(made)), made.folder, made.report)
+    return Bundle(plain(requests.summary_of(made)), made.folder, made.report)
 
 
+@_in_python
 def report(
     translation: Union[Translation, Place],
     *,
@@ -236,19 +292,20 @@ def report(
     """
     found = Report(_report_of(translation))
     if html is not None:
-        from qdq_translator.output.report.html import write_page
+        from qdq_translator.translation.report.html import write_page
 
         write_page(found._rows, Path(html), None if against is None else Report(_report_of(against))._rows)
     return found
 
 
+@_in_python
 def explain(name: Place) -> Explanation:
     """A rule ('S7'), a limit of the DLA ('H1'), a platform ('jetpack-6.2'), a diagnostic ('W-U1'), a message of a log,
     or a log file.
 
     Raises UserError for a name that is none of these.
     """
-    title, paragraphs = explain_command.explanation(os.fspath(name))
+    title, paragraphs = explaining.explanation(os.fspath(name))
     return Explanation({"title": title, "paragraphs": list(paragraphs)})
 
 
@@ -262,10 +319,14 @@ def _asked(
     """
     kind, known = OPTIONS[function]
     values = {**given, **own}
+    if isinstance(values.get("shapes"), Mapping):
+        values["shapes"] = [f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in values["shapes"].items()]
+    for part in PARTS.keys() & values.keys() & {*known, "infer"}:
+        values.update(spread(kind, part, values.pop(part)))
     for name in values:
         if name not in (*known, *own):
             raise UsageError(f"There is no option '{name}'.", did_you_mean(name, [*known, *own]))
-    made = kind(**values) if base is None else dataclasses.replace(base, **values)
+    made = kind(**values) if base is None else base.changed(**values)
     check_values(made)
     return made
 

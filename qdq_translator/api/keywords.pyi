@@ -7,6 +7,9 @@ Place = Union[str, os.PathLike[str]]
 Real = float
 
 class Common(TypedDict, total=False):
+    board: Union[str, None]
+    on: Union[Literal["dla", "gpu"], None]
+    as_is: bool
     trt_calib_version: Union[str, None]
     infer_average_pool_scales: bool
     infer_concat_scales: bool
@@ -15,6 +18,7 @@ class Common(TypedDict, total=False):
     infer_add_scales: bool
     inference: Literal["sound", "reference"]
     keep_fp16: List[str]
+    float_type: Literal["fp16", "fp32"]
     keep_norm_fp16: bool
     calibration_type: Literal["max", "histogram"]
     addtl_ops_to_infer_adjacent_scales: List[str]
@@ -32,10 +36,9 @@ class Common(TypedDict, total=False):
     no_auto_names: bool
     unify_scales: Literal["off", "warn", "max", "data", "requantize"]
     max_bits_lost: Real
-    dla_rewrites: Union[bool, Literal["on", "list", "force", "approximate"]]
+    dla_rewrites: Union[bool, Literal["on", "off", "list", "force", "approximate"]]
     dla_output: Literal["same", "4d"]
     assume: Union[Literal["pow"], None]
-    prove: bool
     preset: Union[Literal["gpu", "dla"], None]
     without: List[str]
     power_mode: Union[str, None]
@@ -49,6 +52,8 @@ class Common(TypedDict, total=False):
     ignore_nonfinite: bool
     image_mean: List[Real]
     image_std: List[Real]
+    resize: Literal["auto", "letterbox", "stretch", "crop"]
+    colors: Literal["auto", "rgb", "bgr"]
     layout: Literal["auto", "nchw", "nhwc"]
     shapes: List[str]
     keep_model: bool
@@ -57,14 +62,16 @@ class Common(TypedDict, total=False):
     strict: bool
 
 class Plan(TypedDict, total=False):
-    target: Literal["orin-dla", "xavier-dla"]
-    platform: Union[str, None]
+    board: Union[str, None]
+    on: Union[Literal["dla", "gpu"], None]
     shapes: List[str]
+    target: Literal["gpu", "orin-dla", "xavier-dla"]
+    platform: Union[str, None]
     power_mode: Union[str, None]
     dla_clock: Union[Real, None]
     cost_model: Union[Place, None]
     keep_fp16: List[str]
-    no_rewrites: bool
+    dla_rewrites: Union[Literal["on", "off", "approximate"], None]
 
 class Translate(Common, total=False):
     calibrate: Union[Place, None]
@@ -75,7 +82,6 @@ class Calibrate(Common, total=False):
     provider: str
 
 class Explicit(Common, total=False):
-    float_type: Literal["fp16", "fp32"]
     scale_type: Literal["auto", "fp16", "fp32"]
     io_types: Literal["same", "fp32", "fp16", "int8"]
     allow_fp16: bool
@@ -89,13 +95,15 @@ class Verify(TypedDict, total=False):
     shapes: List[str]
     image_mean: List[Real]
     image_std: List[Real]
+    resize: Literal["auto", "letterbox", "stretch", "crop"]
+    colors: Literal["auto", "rgb", "bgr"]
     layout: Literal["auto", "nchw", "nhwc"]
     per_layer: bool
     audit: bool
-    strict: bool
+    allow_suspicious: bool
     sensitivity: bool
     time_limit: Real
-    fp16: bool
+    higher: Literal["fp16", "fp32"]
     rounding: Literal["auto", "even", "away"]
     sigmoid: Literal["auto", "int8", "fp16"]
     fuse: Literal["both", "on", "off"]
@@ -103,7 +111,7 @@ class Verify(TypedDict, total=False):
     layer_arg: Union[Place, None]
     min_cosine: Union[Real, None]
     min_top1_agreement: Union[Real, None]
-    max_metric_drop: Union[Real, None]
+    max_drop: Union[Real, None]
     device_results: Union[Place, None]
     explicit_network: Union[Place, None]
     workers: int
@@ -116,21 +124,27 @@ class Tune(Common, total=False):
     budget_ms: Union[Real, None]
     output_dir: Place
     samples: Union[int, None]
-    evaluations: int
-    seed: int
+    passes: int
     workers: int
     scheduler: Union[str, None]
     provider: str
 
 class Deploy(TypedDict, total=False):
+    on: Union[Literal["dla", "gpu", "both"], None]
     consumers: List[str]
     output_dir: Place
+    max_drop: Union[Real, None]
     target: Union[Literal["gpu", "orin-dla", "xavier-dla"], None]
+    platform: Union[str, None]
     dla_core: int
     keep_model: bool
     shapes: List[str]
     samples: Union[int, None]
     image_mean: List[Real]
     image_std: List[Real]
+    resize: Literal["auto", "letterbox", "stretch", "crop"]
+    colors: Literal["auto", "rgb", "bgr"]
     layout: Literal["auto", "nchw", "nhwc"]
+    recover: Real
     skip: List[str]
+    allow_suspicious: bool

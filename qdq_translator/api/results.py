@@ -6,14 +6,15 @@ import copy
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 from qdq_translator.core.disk import write_json
 from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.core.formats.rows import read
+from qdq_translator.core.formats.verify_rows import GOOD, NOT_MEASURED, Cure
 from qdq_translator.core.words import milliseconds
-from qdq_translator.output.report.shown import Shown, framed, report_lines
-from qdq_translator.workflows.translator import Translation
+from qdq_translator.translation.report.shown import Shown, framed, report_lines
+from qdq_translator.translation.translator import Translation
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,7 +46,7 @@ class Report(Result):
 
     def page(self) -> str:
         """The page of `report --html`, one HTML document. Raises MissingDependency without jinja2."""
-        from qdq_translator.output.report.html import report_page
+        from qdq_translator.translation.report.html import report_page
 
         return report_page(self._rows)
 
@@ -76,9 +77,16 @@ class Verification(Result):
         return dict(self._results["outputs"].get("metric") or {})
 
     def lines(self) -> list[str]:
-        """Verdict, metric and missed thresholds."""
-        stages = [f"{stage}: {value:.6g}" for stage, value in self.metric.items()]
-        return [f"Verification: {self.verdict or 'no verdict'}", *stages, *self._results["failed"]]
+        """Verdict, figures, reason and next step, and missed thresholds."""
+        found, random = self._results, self._results["inputs"]["random"]
+        judged, cosines = found["verdict"], found["outputs"]["pairs"][0]["outputs"]
+        overall = NOT_MEASURED if random and self.verdict in GOOD else self.verdict
+        figures = [f"{found['metric']['name']}, {stage}: {value:.6g}" for stage, value in self.metric.items()]
+        figures = figures or [f"{name}: cosine {row['cosine']:.6f}" for name, row in cosines.items()][:4]
+        good = "give data" if random else "save the translation and build it (qdq-translator build --print)"
+        advice = [judged.get("reason"), f"next: {judged.get('remedy') or good}"]
+        cures = (f"cure: {read(Cure, row).words}" for row in judged.get("cures", ()))
+        return [f"Verification: {overall}", *figures, *cures, *filter(None, advice), *found["failed"]]
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,11 +124,25 @@ class Bundle(Result):
         """Of the translation in the folder."""
         return self._report
 
+    @property
+    def good(self) -> Optional[bool]:
+        """Whether the translation is good; None if nothing was measured on data."""
+        good: Optional[bool] = self._results["good"]
+        return good
+
+    @property
+    def milliseconds(self) -> Optional[float]:
+        """Estimated time of the whole network, DLA, GPU and transitions; None where there is no figure."""
+        time: Optional[float] = self._results["milliseconds"]
+        return time
+
     def lines(self) -> list[str]:
-        """The folder, the verdict, and the command of each consumer."""
+        """The answer, the time, the reason and the next step."""
         found = self._results
-        commands = [f"{name}: {command}" for name, command in found["consumers"].items()]
-        return [f"Bundle: {self.folder}", f"verdict: {found['verdict']}", *commands, *found["failed"]]
+        answer = {True: "good", False: "not good", None: "not measured"}[self.good]
+        scores = [f"{name}: {before:.4g} -> {after:.4g}" for name, (before, after) in found["scores"].items()]
+        time = f"{milliseconds(self.milliseconds)} (estimate)" if self.milliseconds else "no estimate of the time"
+        return [f"Bundle: {self.folder}", f"{answer}: {found['reason']}", time, *scores, f"next: {found['next']}"]
 
 
 class Explanation(Result):

@@ -5,31 +5,36 @@ import sys
 from pathlib import Path
 from typing import List, Optional
 
-from qdq_translator.commands.located import locate, print_next, print_notes
+from qdq_translator.board.engine import versions
+from qdq_translator.board.engine.builder import BuildJob, BuildResult, build
+from qdq_translator.board.engine.versions import Api
+from qdq_translator.commands import trtexec
+from qdq_translator.commands.located import is_explicit, print_next, print_notes
 from qdq_translator.commands.trtexec import build_request, explicit_request
 from qdq_translator.core.command_options import BuildOptions as Options
 from qdq_translator.core.disk import check_outputs, write_file
 from qdq_translator.core.errors import MissingDependency, UsageError, UserError
-from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, TranslationFiles
+from qdq_translator.core.formats.files import TranslationFiles, locate
 from qdq_translator.core.words import dotted, listed
-from qdq_translator.engine import versions
-from qdq_translator.engine.builder import BuildJob, BuildResult, build
-from qdq_translator.engine.versions import Api
-from qdq_translator.output.emit.trtexec import explicit_arguments, trtexec_arguments, trtexec_command
-from qdq_translator.output.emit.trtexec.checks import prepare
-from qdq_translator.output.emit.trtexec.request import Remembered, engine_paths
+from qdq_translator.translation.files.trtexec import explicit_arguments, trtexec_arguments, trtexec_command
+from qdq_translator.translation.files.trtexec.checks import prepare
+from qdq_translator.translation.files.trtexec.request import Remembered, engine_paths
 
 _SHOWN = 10
 
 
 def run(options: Options) -> int:
     """Builds and reports. Exit status 0, or an error."""
-    if options.translation.endswith(EXPLICIT_SUFFIX):
-        options = dataclasses.replace(options, explicit=True)
-    if options.engine == "rtx" and not options.explicit:
-        raise UsageError(
-            "TensorRT-RTX has no implicit quantization.", "Give an explicit network: -t NAME_explicit.onnx."
-        )
+    if options.file is not None:
+        options = options.changed(translation=options.file, file=None)
+    return trtexec.run(options) if options.print or options.script else _build(options)
+
+
+def _build(options: Options) -> int:
+    if options.precision in ("best", "explicit"):
+        raise UsageError(f"--precision {options.precision} is for --print.", "Add it, for the trtexec command.")
+    if options.engine == "rtx" and not is_explicit(options.translation):
+        raise UsageError("TensorRT-RTX has no implicit quantization.", "Give a network with Q/DQ: NAME_explicit.onnx.")
     job = _job(options)
     job.check()
     engine, info = engine_paths(job.model, job.request)
@@ -56,7 +61,7 @@ def run(options: Options) -> int:
 def _loaded(options: Options, job: BuildJob, engine: Path, info: Optional[Path]) -> Api:
     """The builder. Prints the equivalent trtexec command before it raises MissingDependency for one that is missing."""
     try:
-        return versions.load(options.engine, options.explicit)
+        return versions.load(options.engine, is_explicit(options.translation))
     except MissingDependency as missing:
         try:
             print(equivalent_trtexec(options, job, engine, info), end="")
@@ -71,24 +76,26 @@ def _job(options: Options) -> BuildJob:
     level = options.builder_optimization_level
     if level is not None and not 0 <= level <= 5:
         raise UsageError(f"--builder_optimization_level {level} does not exist.", "Levels are 0 to 5.")
-    files = None if options.explicit else locate(options.translation, options.model)
-    if files is None:
-        model = Path(options.translation)
-        if not model.is_file():
-            raise UserError(f"{model} is not a file.", "With --explicit, -t names the model with Q/DQ nodes.")
+    if is_explicit(options.translation):
         if options.precision != "int8":
-            raise UsageError("--explicit builds INT8.", "Leave --precision out.")
-        return BuildJob(model, explicit_request(options)[0])
+            raise UsageError("A network with Q/DQ is built as it is.", "Leave --precision out.")
+        return BuildJob(Path(options.translation), explicit_request(options)[0])
+    files = locate(options.translation, options.model)
     request, notes = build_request(options, files)
     print_notes(notes)
     if options.precision != "int8":
         return BuildJob(files.model, dataclasses.replace(request, mode=options.precision))
-    return BuildJob(files.model, request, cache=files.read_cache(), layers=files.read_layer_precisions())
+    moved = files.read_config().get("gpu_nodes", []) if files.config.exists() else []
+    return BuildJob(
+        files.model, request, cache=files.read_cache(), layers=files.read_layer_precisions(), gpu_layers=moved
+    )
 
 
 def _warn_of_version(options: Options, api: Api) -> None:
     """Print a note if the installed TensorRT is not that of the platform of the translation."""
-    made = Remembered() if options.explicit else Remembered.of(locate(options.translation, options.model))
+    made = (
+        Remembered() if is_explicit(options.translation) else Remembered.of(locate(options.translation, options.model))
+    )
     platform = made.platform_for(options.platform)
     if platform is not None and platform.tensorrt[:2] != api.version[:2]:
         note = (

@@ -1,6 +1,5 @@
-"""`qdq-translator check-engine`: the built engine versus the plan."""
+"""`qdq-translator report LAYER_INFO`: the built engine versus the plan."""
 
-import json
 import shlex
 import sys
 from functools import partial
@@ -9,18 +8,20 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from rich.console import Console
 
-from qdq_translator.commands.explain import occurrences, print_log
-from qdq_translator.commands.located import is_explicit, locate, print_commands
-from qdq_translator.core.command_options import CheckEngineOptions as Options
-from qdq_translator.core.errors import UserError
-from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.formats.rows import plain
-from qdq_translator.engine.inspector import EngineCheck, check_engine, planned
-from qdq_translator.engine.layer_info import read_layer_info
-from qdq_translator.engine.messages import read_log
-from qdq_translator.engine.unfused import Explicit, explain_unfused, read_explicit
-from qdq_translator.output.emit.trtexec.request import Remembered
-from qdq_translator.output.report.tables import LINES, Section, print_fitted, print_pairs, print_table, title
+from qdq_translator.api.explaining import occurrences
+from qdq_translator.board.engine.inspector import EngineCheck, check_engine, planned
+from qdq_translator.board.engine.layer_info import read_layer_info
+from qdq_translator.board.engine.messages import read_log
+from qdq_translator.board.engine.unfused import Explicit, explain_unfused, read_explicit
+from qdq_translator.commands.explain import print_log
+from qdq_translator.commands.located import is_explicit, print_commands
+from qdq_translator.core.command_options import ReportOptions as Options
+from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.formats.engine_rows import ExtraLayer
+from qdq_translator.core.formats.files import TranslationFiles, locate
+from qdq_translator.core.formats.rows import json_text, plain
+from qdq_translator.translation.files.trtexec.request import Remembered
+from qdq_translator.translation.report.tables import LINES, Section, print_fitted, print_pairs, print_table, title
 
 Sections = List[Section]
 _OF_THE_LOG = 15
@@ -29,32 +30,35 @@ _OF_THE_LOG = 15
 
 def run(options: Options) -> int:
     """Print a table or JSON; status 1 only if required by --strict or --fail_on_gpu_fallback."""
+    (info, *more), log = options.layer_info, next(iter(options.log), None)
+    if more:
+        raise UsageError("Layer information was given twice.", "Leave --layer_info out.")
     if is_explicit(options.translation):
-        return _explicit(options)
-    check = inspect(locate(options.translation, options.model), options.layer_info, options.log)
+        return _explicit(options, info, log)
+    check = inspect(locate(options.translation, options.model), info, log)
     _print(options, check, {})
-    _print_next(options)
+    _print_next(options, info)
     return int((options.strict and not check.obeys) or (options.fail_on_gpu_fallback and bool(check.gpu_fallbacks)))
 
 
-def _explicit(options: Options) -> int:
+def _explicit(options: Options, info: str, log: Optional[str]) -> int:
     """The same for a network with Q/DQ, including the Q/DQ pairs that were not fused."""
     network = read_explicit(Path(options.translation))
-    check = inspect_explicit(network, options.layer_info, options.log)
+    check = inspect_explicit(network, info, log)
     rows = explain_unfused(network.graph, check)
     unfused = {"unfused_qdq": [{k: v for k, v in plain(row).items() if k != "milliseconds"} for row in rows]}
     _print(options, check, unfused)
     for row in () if options.json else rows:
         print(f"{row.layer}: {row.pattern or 'no pattern of the network explains it'}. {row.cure}".rstrip())
     if rows and not options.json:
-        print(f"'qdq-translator explicit -i {options.translation}' places all pairs again.")
-    _print_next(options)
+        print(f"'qdq-translator explicit {options.translation}' places all pairs again.")
+    _print_next(options, info)
     return int(options.strict and bool(rows or not check.obeys))
 
 
-def _print_next(options: Options) -> None:
+def _print_next(options: Options, info: str) -> None:
     if not options.json:
-        words = ["qdq-translator", "report", "-t", options.translation, "--layer_info", options.layer_info]
+        words = ["qdq-translator", "report", "-t", options.translation, "--layer_info", info]
         print_commands(shlex.join([*words, "--html", "engine.html"]), stream=sys.stderr)
 
 
@@ -96,7 +100,7 @@ def inspect(files: TranslationFiles, layer_info: str, log_file: Optional[str]) -
     if made.on_dla and not (on_dla or unknown or check.gpu_fallbacks or (check.log is not None and check.log.dla)):
         raise UserError(
             f"The engine of {layer_info} has no layer on a DLA, but the model was translated for {made.target}.",
-            "Build it with the command that 'qdq-translator trtexec' prints, or translate the model with --target gpu.",
+            "Build it with the command of 'qdq-translator build --print', or translate the model with --target gpu.",
         )
     return check
 
@@ -105,7 +109,7 @@ def _print(options: Options, check: EngineCheck, more: Dict[str, Any]) -> None:
     log = check.log
     if options.json:
         found = {"messages": plain(occurrences(log))} if log is not None else {}
-        print(json.dumps({**check.as_dict(), **more, **found}, indent=2, ensure_ascii=False))
+        print(json_text({**check.as_dict(), **more, **found}, indent=2, ensure_ascii=False))
         return
     told = log is not None and bool(log.found)
     draw(check, options.all, LINES - _OF_THE_LOG if told else LINES)
@@ -168,6 +172,7 @@ def _print_lists(console: Console, check: EngineCheck, everything: bool) -> None
     lists: Tuple[Tuple[str, Sequence[Tuple[str, str]]], ...] = (
         ("Q/DQ left unfused", [(e.name, e.change) for e in check.unfused_qdq]),
         ("Conversions to or from INT8", [(e.name, e.change) for e in check.quantizers]),
+        ("Reformats", [(_moved(e), e.why) for e in check.reformats]),
         ("Fell back to the GPU", [(e.layer, e.cause) for e in check.gpu_fallbacks]),
         ("Missing scales", [(name, "") for name in check.missing_scales]),
         ("Names that matched no layer", [(name, "") for name in check.unmatched_precisions]),
@@ -177,6 +182,14 @@ def _print_lists(console: Console, check: EngineCheck, everything: bool) -> None
         title(console, heading)
         for name, cause in items if everything else _one_each(items):
             console.print(f"  {name}{f' ({cause})' if cause else ''}", markup=False)
+
+
+def _moved(layer: ExtraLayer) -> str:
+    """`CHW32 -> CHW4 between 'c1' and 'resize_14'`."""
+    if not layer.between:
+        return layer.name
+    writer, reader = (repr(name) if name else end for name, end in zip(layer.between, ("the input", "the output")))
+    return f"{layer.layouts} between {writer} and {reader}"
 
 
 def _one_each(items: Sequence[Tuple[str, str]]) -> Iterator[Tuple[str, str]]:

@@ -1,67 +1,57 @@
-"""`qdq-translator deploy`: a model as one folder for a board and the programs that run it there."""
+"""`qdq-translator deploy`: is a model good on a board, how fast, and what to copy there."""
 
-import shlex
 import sys
+from textwrap import fill
 
+from qdq_translator.api.requests import summary_of
+from qdq_translator.board.deployment import Deployed, deploy
 from qdq_translator.commands.located import print_json
 from qdq_translator.core.command_options import DeployOptions as Options
-from qdq_translator.core.formats.report_rows import DeploySummary
-from qdq_translator.core.words import counted
-from qdq_translator.output.report.model import DEVICES
-from qdq_translator.workflows.deployment import Deployed, deploy
+from qdq_translator.core.words import counted, percent
+from qdq_translator.translation.report.terminal_summary import time_rows
 
 
 def run(options: Options) -> int:
-    """Print a summary and the next command; status 1 if the comparison found the translation broken."""
+    """Print the answer; status 1 if it is no."""
     made = deploy(options, lambda text: print(text, file=sys.stderr, flush=True))
-    summary = summary_of(made)
     if options.json:
-        print_json(summary)
+        print_json(summary_of(made))
     else:
-        _draw(summary)
+        _draw(made)
     for key, why in made.refused.items():
         print(f"note: not for {key}: {why}.", file=sys.stderr)
-    for sentence in summary.failed:
-        print(sentence, file=sys.stderr)
-    return int(bool(summary.failed))
+    if made.answer.good is False and made.verification is not None:
+        for sentence in made.verification.failed[:3]:
+            if not sentence.startswith("The verdict is"):  # which the answer has
+                print(sentence, file=sys.stderr)
+    return int(made.answer.good is False)
 
 
-def summary_of(made: Deployed) -> DeploySummary:
-    report, verdict = made.report, made.verdict
-    return DeploySummary(
-        folder=str(made.folder),
-        network=made.name,
-        coverage=report.coverage,
-        dla=report.dla.counts if report.dla else None,
-        milliseconds=report.cost.milliseconds if report.cost else None,
-        verdict=verdict.overall if verdict else None,
-        reasons=verdict.reasons if verdict else (),
-        failed=tuple(made.failed),
-        consumers=made.commands,
-        refused=made.refused,
-        redone=tuple(made.redone),
-    )
-
-
-def _draw(summary: DeploySummary) -> None:
-    """At most 20 lines."""
-    macs = summary.coverage.macs
-    share = (
-        f"{100 * macs.int8 / macs.total:.1f}% of MACs in INT8"
-        if macs.total and macs.int8 is not None
-        else "share of INT8 unknown"
-    )
-    print(f"{summary.network} -> {summary.folder}\n plan        {share}")
-    if summary.dla:
-        counts = ((key.replace("_", "-"), count) for key, count in vars(summary.dla).items() if count)
-        print(" layers      " + "; ".join(f"{DEVICES[key][1]}: {counted(count, 'layer')}" for key, count in counts))
-    if summary.milliseconds:
-        print(f" estimate    {summary.milliseconds:.2f} ms on the DLA")
-    if summary.verdict:
-        why = summary.reasons
-        print(f" verify      {summary.verdict}{f', for {len(why)} reasons; the first: {why[0]}' if why else ''}")
-    for key, commands in summary.consumers.items():
+def _draw(made: Deployed) -> None:
+    """At most 20 lines of 80 columns; a command may be longer."""
+    told, report = made.answer, made.report
+    rows = [("good?", f"{told.words}: {told.reason}")]
+    rows += time_rows(report.cost, report.dla is not None)
+    if told.good is not None:
+        rows += [("accuracy", told.accuracy()), *(("", line) for line in made.accuracy[:2])]
+    macs = report.coverage.macs
+    if macs.total:
+        rows.append(("INT8", f"{percent(macs.int8, macs.total)} of the multiply-accumulates"))
+    if report.dla is not None:
+        counts = report.dla.counts
+        rows.append(
+            ("layers", f"{counted(counts.dla_int8 + counts.dla_fp16, 'layer')} on the DLA, {counts.gpu} on the GPU")
+        )
+    if made.other is not None:
+        rows.append(("other", made.other.in_words()))
+    rows.append(("folder", str(made.folder)))
+    for key, commands in list(made.commands.items())[:2]:
         first = next((line for line in commands if not line.startswith("#")), commands[0])
-        print(f" {key:<12}{first.partition('  #')[0].rstrip()}")
-    print(f" made        {', '.join(summary.redone) or 'nothing, all as before'}")
-    print(f"next:\n  copy {shlex.quote(summary.folder)} to the board; README.md contains the commands")
+        rows.append(("on board", f"{first.partition('  #')[0].rstrip()} ({key})"))
+    if len(made.commands) > 2:
+        rows.append(("", f"README.md there has the commands of {len(made.commands) - 2} more programs"))
+    print(f"{made.name} on {made.board}")
+    for name, text in rows:
+        start, rest = f" {name:<9}", " " * 10
+        print(fill(text, 80, initial_indent=start, subsequent_indent=rest, break_long_words=False))
+    print(f"next:\n  {told.next}")

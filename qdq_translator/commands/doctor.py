@@ -3,9 +3,9 @@
 import os
 from textwrap import fill
 
+from qdq_translator.board.engine.machine import PROBLEM, examine
 from qdq_translator.commands.located import print_json
 from qdq_translator.core.command_options import DoctorOptions as Options
-from qdq_translator.engine.machine import PROBLEM, examine
 
 
 def run(options: Options) -> int:

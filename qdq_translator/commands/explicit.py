@@ -1,56 +1,46 @@
 """`qdq-translator explicit`: a strongly typed Q/DQ network, with pairs at the places where implicit quantization
 would fuse."""
 
-import dataclasses
 import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from qdq_translator.api.requests import explicit_of
 from qdq_translator.commands.located import EXAMPLE_MODEL, print_commands, print_json
 from qdq_translator.core.command_options import ExplicitCommand as Options
-from qdq_translator.core.disk import read_text, refuse_overwriting
+from qdq_translator.core.disk import refuse_overwriting
 from qdq_translator.core.errors import UsageError
-from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, model_name
 from qdq_translator.core.formats.report_rows import ExplicitReport
-from qdq_translator.core.progress import Progress, silent
 from qdq_translator.core.words import counted, others
-from qdq_translator.workflows.explicit import Explicit, explicit
 
 
 def run(options: Options) -> int:
     """Write network and report. Exit status 0; UserError if this is impossible."""
-    source = str(EXAMPLE_MODEL) if options.example else options.input_model
+    source = str(EXAMPLE_MODEL) if options.example else options.model
     if not source:
-        raise UsageError("No model was given.", "Give one with -i, or --example for the one that ships.")
-    folder, name = Path(options.output_dir), model_name(source)
-    target = folder / f"{name}{EXPLICIT_SUFFIX}"
+        raise UsageError("No model was given.", "Give one (model.onnx), or --example for the one that ships.")
+    target = Path(options.output_dir)
+    if target.suffix != ".onnx":
+        target /= f"{model_name(source)}{EXPLICIT_SUFFIX}"
+    if options.consumer == "onnxruntime":
+        from qdq_translator.commands.restore import restore
+
+        return restore(source, target, options)
     refuse_overwriting([target, target.with_name(f"{target.name}.data")], [Path(source), Path(options.cache or "")])
-    written = made(dataclasses.replace(options, input_model=source))
-    path = written.save(folder)
+    written = explicit_of(options.changed(model=source))
+    path = written.save(target.parent, target.name)
     if options.json:
         print_json(written.report)
         return 0
     _print(path, written.report, options.verbose)
     return 0
-
-
-def made(options: Options, progress: Progress = silent, model: Optional[Any] = None) -> Explicit:
-    """The explicit network of `options.input_model`, or of the ModelProto `model`; nothing is written. Raises
-    UserError.
-    """
-    if options.cache and options.calibrate:
-        raise UsageError("--cache and --calibrate both give scales.", "Use one of them.")
-    scales = None
-    if options.cache:
-        scales = CalibrationCache.from_text(read_text(Path(options.cache), "Check the path."), options.cache).scales
-    return explicit(model or options.input_model, options, options, scales, progress=progress)
 
 
 def _print(path: Path, report: ExplicitReport, verbose: bool) -> None:
@@ -81,4 +71,6 @@ def _print(path: Path, report: ExplicitReport, verbose: bool) -> None:
         print(f"  and {left} more (--verbose lists them; the report has all)")
     for node, why in list(report.float32.items())[:most]:
         console.print(f"'{node}' computes in FP32: {why}", markup=False)
-    print_commands(*(f"qdq-translator {command} -t {shlex.quote(str(path))}" for command in ("report", "trtexec")))
+    print_commands(
+        *(f"qdq-translator {command} {shlex.quote(str(path))}" for command in ("report", "build --print -t"))
+    )

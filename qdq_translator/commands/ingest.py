@@ -1,39 +1,47 @@
-"""`qdq-translator ingest`: compare the results of a board with the plan."""
+"""`qdq-translator report NAME_board.tar.gz`: compare the results of a board with the plan."""
 
+import contextlib
+import os
 import shlex
 import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Iterator
 
-from qdq_translator.commands.explain import occurrences, print_log
-from qdq_translator.commands.located import locate, print_commands, print_json
-from qdq_translator.core.command_options import IngestOptions as Options
+from qdq_translator.api.explaining import occurrences
+from qdq_translator.board.engine import inspector
+from qdq_translator.board.engine.board import fit_board, read_profile
+from qdq_translator.board.engine.layer_info import read_layer_info
+from qdq_translator.board.results import BoardResults, device_answers, read_results, settle, stored_feed, time_answers
+from qdq_translator.commands.explain import print_log
+from qdq_translator.commands.located import print_commands, print_json
+from qdq_translator.core.command_options import ReportOptions as Options
 from qdq_translator.core.disk import write_json
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.engine_rows import Board, BuiltLayer
-from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.files import TranslationFiles, locate
 from qdq_translator.core.formats.rows import read
-from qdq_translator.engine import inspector
-from qdq_translator.engine.board import fit_board, read_profile
-from qdq_translator.engine.layer_info import read_layer_info
-from qdq_translator.ir.io import load_model
-from qdq_translator.workflows.board_results import BoardResults, device_answers, read_results, settle, stored_feed
+from qdq_translator.core.formats.schemas import board_schema, read_json
+from qdq_translator.core.switch import appear_together
+from qdq_translator.translation.ir.io import load_model
 
 
-def run(options: Options) -> int:
+def run(options: Options, file: str) -> int:
     """Print the findings and write NAME_board.json, and NAME_cost_model.json from a DLA's profile.
 
     Status 1 if the build failed."""
     files = locate(options.translation, options.model)
-    with tempfile.TemporaryDirectory() as scratch:
-        results = read_results(Path(options.file), files, Path(scratch))
+    stored = files.folder / f"{files.name}_board.json"
+    with _unpacked(file) as scratch, appear_together(files.folder) as new:
+        results = read_results(Path(file), files, Path(scratch))
         found = read(Board, {**results.info, "kind": "qdq-translator board"})
         found = replace(found, messages=occurrences(results.log))
         if not found.failed:
-            found = _with_answers(_with_times(_with_layers(found, files, results), files, results), files, results)
-    stored = files.folder / f"{files.name}_board.json"
-    write_json(stored, found)
+            found = _with_times(_with_layers(found, files, results), files, results, new)
+            found = _with_answers(found, files, results)
+        write_json(new / stored.name, found)
+        read_json(new / stored.name, board_schema(), "Collect the results again.")
     if options.json:
         print_json(found)
         return int(found.failed)
@@ -48,8 +56,19 @@ def run(options: Options) -> int:
         words = ("report", "-t", str(files.model), "--layer_info", str(stored), "--html", "board.html")
         print_commands(shlex.join(["qdq-translator", *words]))
     if found.failed:
-        print(f"{options.file}: The engine was not built; the log above shows why.", file=sys.stderr)
+        print(f"{file}: The engine was not built; the log above shows why.", file=sys.stderr)
     return int(found.failed)
+
+
+@contextlib.contextmanager
+def _unpacked(archive: str) -> Iterator[str]:
+    """A folder that is removed afterwards; an error about a file in it names the archive."""
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            yield scratch
+        except UserError as error:
+            inside = f"{scratch}{os.sep}"
+            raise UserError(error.what.replace(inside, f"{archive}: "), error.hint.replace(inside, "")) from error
 
 
 def _with_layers(found: Board, files: TranslationFiles, results: BoardResults) -> Board:
@@ -72,9 +91,9 @@ def _timed(row: BuiltLayer) -> str:
     return f"  {row.milliseconds:.3f} ms {row.name}{more}: planned {row.planned}, runs in {runs} on the {row.device}"
 
 
-def _with_times(found: Board, files: TranslationFiles, results: BoardResults) -> Board:
-    """Adds the times of the engine's layers, including reformats; for a DLA also writes the fitted cost model next to
-    the translation."""
+def _with_times(found: Board, files: TranslationFiles, results: BoardResults, new: Path) -> Board:
+    """Adds the times of the engine's layers, including reformats; for a DLA also writes the fitted cost model to the
+    folder `new`, from which it gets next to the translation."""
     if results.profile is None:
         return found
     times = read_profile(str(results.profile))
@@ -87,7 +106,7 @@ def _with_times(found: Board, files: TranslationFiles, results: BoardResults) ->
         try:
             board = fit_board(files, str(results.profile), None, None)
             place = files.folder / f"{files.name}_cost_model.json"
-            write_json(place, board.as_dict())
+            write_json(new / place.name, board.as_dict())
             lines.append(f"{board.summary()} Wrote {place}: give it to translate and plan with --cost_model.")
         except UserError as error:
             lines.append(f"The cost model was not fitted: {error}")
@@ -95,8 +114,10 @@ def _with_times(found: Board, files: TranslationFiles, results: BoardResults) ->
 
 
 def _with_answers(found: Board, files: TranslationFiles, results: BoardResults) -> Board:
-    """The hypotheses that the outputs decide, and the questions that the devices of the layers answer."""
+    """The hypotheses that the outputs and the time decide, and the questions that the devices of the layers answer."""
     inputs = stored_feed(files)
     outputs = settle(files, inputs, results.outputs) if results.outputs is not None and inputs is not None else []
     model, _ = load_model(files.model, weights=False)
-    return replace(found, hypotheses=(*outputs, *device_answers(model, found.engine.layers if found.engine else ())))
+    times = time_answers(results.milliseconds, files.report_parts("cost")[0])
+    devices = device_answers(model, found.engine.layers if found.engine else ())
+    return replace(found, hypotheses=(*outputs, *times, *devices))

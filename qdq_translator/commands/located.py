@@ -1,36 +1,19 @@
 """Shared by commands: finding the translation that they read, the next command, and results as JSON."""
 
 import itertools
-import json
-import logging
 import shlex
 import sys
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Sequence, TextIO, Union
 
 from qdq_translator.core.errors import UserError
-from qdq_translator.core.formats.files import MODEL_SUFFIX, TranslationFiles, refuse_mixture
+from qdq_translator.core.formats.files import MODEL_SUFFIX, TranslationFiles
 from qdq_translator.core.formats.report_rows import CutParts, End
-from qdq_translator.core.formats.rows import plain
+from qdq_translator.core.formats.rows import json_text
 
 EXAMPLE_MODEL = Path(__file__).resolve().parents[1] / "models" / "digits_resnet_qat.onnx"
 EXAMPLE_SAMPLES = EXAMPLE_MODEL.parent / "digits_samples.npz"
 """Real inputs of the included model, with labels."""
-
-
-def locate(path: str, model: str) -> TranslationFiles:
-    """`TranslationFiles.locate`, with a logged note if it selected the newest of several.
-
-    Raises UserError if its files do not belong together.
-    """
-    files = TranslationFiles.locate(path, model)
-    if not model and Path(path).is_dir():
-        number = len(TranslationFiles.names_in(files.folder))
-        if number > 1 and files.manifest() is None:
-            text = "%s holds %d translations; this is the newest, '%s'. -i MODEL chooses another."
-            logging.getLogger("qdq_translator").warning(text, path, number, files.name)
-    refuse_mixture(files)
-    return files
 
 
 def print_next(
@@ -54,15 +37,15 @@ def print_next(
     folder = str(files.folder) if TranslationFiles.names_in(files.folder) == [files.name] else str(files.model)
     where = "" if folder == "translated" else f" -t {_word(folder)}"
     if info is not None:
-        print_commands(f"qdq-translator check-engine{where} --layer_info {_word(info)}", stream=stream)
+        print_commands(f"qdq-translator report {_word(info)}{where}", stream=stream)
         return
     explicit = model or find_explicit(files, "")
-    which = "--example" if Path(explicit) == EXAMPLE_MODEL else f"-i {_word(explicit)}"  # with inputs of its own
+    which = "--example" if Path(explicit) == EXAMPLE_MODEL else _word(explicit)  # with inputs of its own
     flags = ["--allow_gpu_fallback"] * falls_back if static else _flags_to_build(files)
     steps = {
         "report": f"report{where}",
-        "verify": f"verify {which}{where}" * bool(explicit),
-        "trtexec": " ".join([f"trtexec{where}", *flags]),
+        "verify": f"verify {which}{_data_of(files)}{where}" * bool(explicit),
+        "trtexec": " ".join([f"build --print{where}", *flags]),
     }
     if parts is not None:
         steps.update(_loadable(parts, files.model.name))
@@ -70,6 +53,12 @@ def print_next(
     lines = [f"qdq-translator {steps[step]}" for step in behind if step != after and steps[step]]
     if lines:
         print_commands(*lines, stream=stream)
+
+
+def _data_of(files: TranslationFiles) -> str:
+    """The data that the translation was calibrated on, for a command; '' for none that is known here."""
+    data = files.read_config().get("options", {}).get("calibrate") if files.config.exists() else None
+    return f" {_word(data)}" if data and Path(data).exists() else ""
 
 
 def _flags_to_build(files: TranslationFiles) -> List[str]:
@@ -88,18 +77,18 @@ def _word(path: Union[str, Path]) -> str:
 
 
 def _loadable(parts: CutParts, whole: str) -> Dict[str, str]:
-    """The command that builds the DLA's part: a loadable, or an engine if some layers run on the GPU. It replaces
+    """The commands that build the DLA's parts: loadables, or engines if some layers run on the GPU. One replaces
     `trtexec` if that part is `whole` itself. {} for parts that were not planned for a DLA."""
-    part = next(row for row in parts.parts if row.role == "dla")
-    if all(row.gpu_layers is None for row in parts.parts):
-        return {}
-    words = f"trtexec -t {_word(Path(parts.folder) / part.file)} "
-    if part.gpu_layers:
-        words += "--allow_gpu_fallback"
-    else:
-        formats = (",".join(row.format for row in ends) for ends in (part.inputs, part.outputs))
-        words += "--dla_standalone --input_io_formats {} --output_io_formats {}".format(*formats)
-    return {"trtexec" if part.file == whole else "loadable": words}
+    found = {}
+    for part in (row for row in parts.parts if row.role == "dla" and row.gpu_layers is not None):
+        words = f"build --print -t {_word(Path(parts.folder) / part.file)} "
+        if part.gpu_layers:
+            words += "--allow_gpu_fallback"
+        else:
+            formats = (",".join(row.format for row in ends) for ends in (part.inputs, part.outputs))
+            words += "--dla_standalone --builder input_io_formats={} output_io_formats={}".format(*formats)
+        found["trtexec" if part.file == whole else f"loadable {part.file}"] = words
+    return found
 
 
 def is_explicit(path: str) -> bool:
@@ -149,4 +138,4 @@ def print_notes(notes: Iterable[str]) -> None:
 
 def print_json(result: Any) -> None:
     """Prints rows, or values of JSON types, as one object."""
-    print(json.dumps(plain(result), indent=2))
+    print(json_text(result, indent=2))

@@ -1,14 +1,13 @@
-"""`qdq-translator platforms`: values of `--platform`."""
+"""`qdq-translator explain platforms`: values of `--platform`."""
 
 from rich.console import Console
 
 from qdq_translator.commands.located import print_json
-from qdq_translator.core.command_options import PlatformsOptions as Options
-from qdq_translator.output.report.tables import print_table
-from qdq_translator.targets.platforms import PLATFORMS, Platform
+from qdq_translator.translation.report.tables import print_table
+from qdq_translator.translation.targets.platforms import PLATFORMS, Platform
 
 
-def run(options: Options) -> int:
+def run(as_json: bool) -> int:
     """Prints the table."""
     rows = [
         {
@@ -21,7 +20,7 @@ def run(options: Options) -> int:
         }
         for p in PLATFORMS
     ]
-    if options.json:
+    if as_json:
         print_json(rows)
         return 0
     console = Console(highlight=False)

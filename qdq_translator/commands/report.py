@@ -1,37 +1,55 @@
 """`qdq-translator report`: a translation's contents, and the reasons for them."""
 
-import json
+import shlex
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
+from qdq_translator.board.engine.board import fit_board, read_profile
+from qdq_translator.board.engine.inspector import engine_truth
+from qdq_translator.board.engine.unfused import explain_unfused, read_explicit
+from qdq_translator.board.results import read_answers
+from qdq_translator.commands import check_engine, ingest
 from qdq_translator.commands.check_engine import Sections, inspect, inspect_explicit, lines_of, sections
-from qdq_translator.commands.located import is_explicit, locate, print_commands, print_next
+from qdq_translator.commands.located import is_explicit, print_commands, print_next
 from qdq_translator.core.command_options import ReportOptions as Options
-from qdq_translator.core.disk import read_text, refuse_overwriting, write_file
+from qdq_translator.core.disk import read_text, refuse_overwriting, write_file, write_json
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.engine_rows import Engine
-from qdq_translator.core.formats.files import TranslationFiles
+from qdq_translator.core.formats.files import TranslationFiles, locate
 from qdq_translator.core.formats.report_rows import Comparison, Report
-from qdq_translator.core.formats.rows import plain, read
-from qdq_translator.core.formats.schemas import board_schema, read_json, results_schema, tuning_schema
+from qdq_translator.core.formats.rows import json_text, plain, read
+from qdq_translator.core.formats.schemas import read_json, results_schema, tuning_schema
 from qdq_translator.core.formats.tune_rows import Tuning
-from qdq_translator.engine.board import read_profile
-from qdq_translator.engine.inspector import engine_truth
-from qdq_translator.engine.unfused import explain_unfused, read_explicit
-from qdq_translator.output.report.changes import compare, compare_engines
-from qdq_translator.output.report.data import format_report
-from qdq_translator.output.report.embed import node_data
-from qdq_translator.output.report.fix_lists import format_fix_list
-from qdq_translator.output.report.html import write_page
-from qdq_translator.output.report.terminal import print_comparison, print_engines, print_report
+from qdq_translator.translation.report.changes import compare, compare_engines
+from qdq_translator.translation.report.data import format_report
+from qdq_translator.translation.report.embed import node_data
+from qdq_translator.translation.report.fix_lists import format_fix_list
+from qdq_translator.translation.report.html import write_page
+from qdq_translator.translation.report.terminal import print_comparison, print_engines, print_report
 
 
 def run(options: Options) -> int:
-    """Shows NAME_report.json, or an explicit network. Exit status 0; with --against 1 if less runs in INT8 than there,
-    or it needs more time.
+    """Shows NAME_report.json, or an explicit network, or what came back from a board. Exit status 0; with --against 1
+    if less runs in INT8 than there, or it needs more time.
     """
+    if options.file is not None:
+        kind = Path(options.file).suffix
+        if kind in (".gz", ".tgz", ".tar") or (kind not in (".json", ".onnx") and _is_no_folder(options.file)):
+            return ingest.run(options, options.file)
+        if kind == ".json":
+            return check_engine.run(options.changed(layer_info=[options.file, *options.layer_info], file=None))
+        options = options.changed(translation=options.file, file=None)
+    return _fit(options, options.fit) if options.fit else _show(options)
+
+
+def _is_no_folder(path: str) -> bool:
+    """Whether something is there that is neither a folder nor the start of a translation's name."""
+    return Path(path).exists() and not Path(path).is_dir()
+
+
+def _show(options: Options) -> int:
     _check(options)
     above: Sections = []
     if is_explicit(options.translation):
@@ -66,6 +84,19 @@ def run(options: Options) -> int:
     return int((options.strict and disobeyed) or bool(comparison and comparison.worse))
 
 
+def _fit(options: Options, place: str) -> int:
+    """Writes the cost model that fits the board's profile of the translation best. Exit status 0."""
+    if len(options.profile) != 1:
+        raise UsageError("--fit is for one profile.", "Give trtexec's --exportProfile, or cuDLA's CSV, with --profile.")
+    files = TranslationFiles.locate(options.translation)
+    refuse_overwriting([Path(place)], [Path(options.profile[0]), *files])
+    board = fit_board(files, options.profile[0], None, None)
+    write_json(Path(place), board.as_dict())
+    print(board.summary())
+    print(f"Wrote {place}: give it to translate and plan with --cost_model.")
+    return 0
+
+
 def _draw(
     options: Options,
     report: Report,
@@ -81,7 +112,7 @@ def _draw(
     if files is not None:
         print_next(files, "", "report", parts=files.manifest())
     else:
-        print_commands(f"qdq-translator trtexec -t {options.translation}")
+        print_commands(f"qdq-translator build --print {shlex.quote(options.translation)}")
 
 
 def _check(options: Options) -> None:
@@ -120,18 +151,28 @@ def _write_page(
         results = read_json(
             Path(options.verify), results_schema(), "Give a file of 'qdq-translator verify --save FILE'."
         )
+        if not results.get("stale"):
+            _refuse_another_model(options.verify, results.get("model", {}).get("sha256", ""), report)
     if options.tuning:
         hint = "Name the NAME_tune.json that 'qdq-translator tune' wrote."
         tuned = read(Tuning, read_json(Path(options.tuning), tuning_schema(), hint))
+        _refuse_another_model(options.tuning, tuned.model.sha256, report)
     a, b = (options.against, options.translation) if options.against else (*options.layer_info, "", "")[:2]
     write_page(report, Path(html), other, results, (a, b), tuned, engines)
+
+
+def _refuse_another_model(path: str, digest: Optional[str], report: Report) -> None:
+    """Raises UserError for results of another model than the translated one; unknown digests are accepted."""
+    known = report.source.sha256 if report.source else ""
+    if digest and known and digest != known:
+        raise UserError(f"{path} has results of another model than {report.model}.", "Give those of this translation.")
 
 
 def _write_overlays(path: Path, report: Report, engines: List[Engine], kept: Sequence[Path]) -> None:
     for ending, data in node_data(report, engines[-1] if engines else None).items():
         target = path.with_name(f"{path.stem}{ending}.json")
         refuse_overwriting([target], kept)
-        write_file(target, (json.dumps(data, indent=1) + "\n").encode())
+        write_file(target, (json_text(data, indent=1) + "\n").encode())
 
 
 def _explicit(options: Options, above: Sections) -> Tuple[Report, List[Engine]]:
@@ -164,12 +205,7 @@ def _engines(files: TranslationFiles, options: Options, above: Sections) -> List
             above += sections(check, options.all)
             engines.append(engine_truth(check, times))
             continue
-        stored = read_json(Path(path), board_schema(), "Give the file that 'ingest' wrote.").get("engine")
-        if stored is None:
-            raise UserError(
-                f"{path} holds no layers of an engine.", "Collect again where trtexec writes layer information."
-            )
-        engines.append(read(Engine, stored))
+        engines.append(read_answers(Path(path), planned))
         rows = (row for row in engines[-1].layers if row.against)
         against = [(row.name, f"planned {row.planned}, runs in {row.actual or row.verdict}") for row in rows]
         above.append(lines_of(against, options.all))

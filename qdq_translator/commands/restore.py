@@ -1,40 +1,42 @@
-"""`qdq-translator restore`: a float ONNX and its calibration cache become an explicit Q/DQ ONNX."""
+"""`qdq-translator explicit -c CACHE --for onnxruntime`: a float ONNX and its calibration cache become a Q/DQ ONNX."""
 
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import List, Mapping, Sequence
 
-from qdq_translator.commands import explicit
 from qdq_translator.commands.located import print_commands, print_json
 from qdq_translator.core.command_options import ExplicitCommand
-from qdq_translator.core.command_options import RestoreOptions as Options
-from qdq_translator.core.disk import appear_together, read_text, refuse_overwriting
-from qdq_translator.core.formats.calibration_cache import CalibrationCache
-from qdq_translator.core.formats.files import read_layer_argument, stated_beside
+from qdq_translator.core.diagnostics import Diagnostics
+from qdq_translator.core.disk import refuse_overwriting
+from qdq_translator.core.errors import UsageError
+from qdq_translator.core.formats.files import read_layer_argument, read_lone_cache
 from qdq_translator.core.formats.report_rows import RestoreSummary
-from qdq_translator.core.rules import inference_options
+from qdq_translator.core.switch import appear_together, destination
 from qdq_translator.core.words import counted, listed
-from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.io import load_model, write_graph
-from qdq_translator.qdq import restore as made
+from qdq_translator.lab.laboratory import OnnxRuntime
+from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.ir.io import load_model, write_graph
+from qdq_translator.translation.qdq import restore as made
 
 
-def run(options: Options) -> int:
-    """Write the model; unusable cache entries are reported on stderr."""
-    model, source = load_model(options.input_model)
-    cache = CalibrationCache.from_text(read_text(Path(options.cache), "Check the path."), options.cache)
-    precisions = read_layer_argument(options.layer_arg) if options.layer_arg else {}
-    if options.complete:
-        return _complete(options, [name for name, kind in precisions.items() if kind != "int8"])
-    restored = made.restore(model, cache.scales, precisions, stated_beside(Path(options.cache)))
-    output = Path(options.output)
-    read = [Path(p) for p in (options.input_model, options.cache, options.layer_arg) if p]
+def restore(source: str, output: Path, options: ExplicitCommand) -> int:
+    """Write the model with a pair for every entry of the cache; unusable entries are reported on stderr."""
+    if not options.cache:
+        raise UsageError("--for onnxruntime restores a network from its cache.", "Give the cache with -c.")
+    model, read_from = load_model(source)
+    cache, stated = read_lone_cache(Path(options.cache), Path(source))
+    named = options.keep_fp16
+    precisions = read_layer_argument(named[0].lstrip("@")) if named[:1] and named[0][:1] == "@" else {}
+    restored = made.restore(model, cache.scales, precisions or dict.fromkeys(named, "fp16"), stated)
+    graph = Graph.from_model(restored.model)
+    OnnxRuntime().check_pairs(Graph.from_model(load_model(source)[0]), graph, {}, Diagnostics())
+    read = [Path(p) for p in (source, options.cache, *(name.lstrip("@") for name in named)) if p]
     refuse_overwriting([output, output.with_name(f"{output.name}.data")], read)
-    with appear_together(output.parent) as scratch:
-        write_graph(
-            Graph.from_model(restored.model), scratch / output.name, f"{output.name}.data", source.external_data
-        )
+    place = destination(output)
+    with appear_together(place.parent) as scratch:
+        write_graph(graph, scratch / place.name, f"{place.name}.data", read_from.external_data)
+        load_model(scratch / place.name, weights=False)
     summary = _summary(output, restored, [line for _, line in cache.unreadable])
     if options.json:
         print_json(summary)
@@ -43,7 +45,7 @@ def run(options: Options) -> int:
     others = {"layers": summary.unknown_layers, "shared": summary.shared_scales}
     _print_notes({**summary.left_out, **others}, options.verbose)
     if not options.json:
-        _print_next(output)
+        print_commands(f"qdq-translator translate {shlex.quote(str(output))}")
     return 0
 
 
@@ -78,26 +80,3 @@ def _print_notes(found: Mapping[str, Sequence[str]], verbose: bool) -> None:
         if found[kind]:
             names = listed(found[kind], len(found[kind]) if verbose else 3)
             print(f"note: {len(found[kind])} {what}: {names}", file=sys.stderr)
-
-
-def _complete(options: Options, kept: List[str]) -> int:
-    """All scale rules that need no data, and pairs at the places where implicit quantization fuses, in float32."""
-    print(
-        "note: --complete is 'qdq-translator explicit -c' now, which also has --target orin-dla and --float_type; "
-        "this is its float32 form for a GPU.",
-        file=sys.stderr,
-    )
-    output = Path(options.output)
-    refuse_overwriting([output, output.with_name(f"{output.name}.data")], [Path(options.input_model)])
-    same: Dict[str, Any] = {"input_model": options.input_model, "cache": options.cache, "keep_fp16": kept}
-    rules: Dict[str, Any] = dict.fromkeys(inference_options(markers=False), True)
-    made = explicit.made(ExplicitCommand(float_type="fp32", **same, **rules))
-    path = made.save(output.parent, output.name)
-    report = made.report
-    print(f"{path}: Q/DQ on {counted(len(report.pairs), 'tensor')} and {counted(len(report.weights), 'weight')}")
-    _print_next(path)
-    return 0
-
-
-def _print_next(output: Path) -> None:
-    print_commands(f"qdq-translator translate {shlex.quote(str(output))}")

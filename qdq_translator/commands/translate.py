@@ -1,41 +1,48 @@
 """`qdq_translator.py` and `qdq-translator translate`."""
 
 import contextlib
-import os
+import functools
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from qdq_translator.commands.located import EXAMPLE_MODEL, print_json, print_next
-from qdq_translator.core.disk import refuse_overwriting
+from qdq_translator.core.disk import refuse_overwriting, write_json
 from qdq_translator.core.errors import UsageError, UserError, unexpected
 from qdq_translator.core.formats.files import MODEL_SUFFIX, TranslationFiles, model_name
 from qdq_translator.core.formats.report_rows import CutParts, Metric, Summary
+from qdq_translator.core.options import IMAGES, check_between, check_metric_drop, check_needs_dla
 from qdq_translator.core.options import TranslateCommand as Options
-from qdq_translator.core.options import check_between, check_metric_drop, check_needs_dla
 from qdq_translator.core.progress import progress_bar, silent
-from qdq_translator.output.emit.write import summarize
-from qdq_translator.simulate.evaluation import evaluation
-from qdq_translator.targets.settings import resolve
-from qdq_translator.workflows.translator import translate
+from qdq_translator.lab.laboratory import translate
+from qdq_translator.lab.simulate.evaluation import evaluation
+from qdq_translator.translation.files.write import replacing, summarize
+from qdq_translator.translation.targets.settings import resolve
+from qdq_translator.translation.translator import Translation
 
 
 def run(options: Options) -> int:
     """Translates every model; a failure of one does not stop the others."""
     if options.dla_rewrites == "list":
-        from qdq_translator.passes.dla import rules_text
+        from qdq_translator.translation.passes.dla import rules_text
 
         print(rules_text(), end="")
         return 0
     _check(options)
     models = _models(options)
+    if options.parts == "model":
+        from qdq_translator.commands.parts import cut
+
+        for model in models:
+            cut(model, options)
+        return 0
     summaries: List[Summary] = []
     failures: List[Dict[str, str]] = []
     for model, (summary, error) in zip(models, _results(models, options)):
         if summary is not None:
             summaries.append(summary)
-            if not options.json and not options.quiet:
+            if not options.json:
                 _print_summary(summary, options, alone=len(models) == 1)
             error = summary.failed
         if error:
@@ -44,8 +51,8 @@ def run(options: Options) -> int:
     status = 1 if failures else 0
     if options.json:
         print_json({"translated": summaries, "failed": failures, "status": status})
-    elif len(models) > 1 and not options.quiet:
-        from qdq_translator.output.report.terminal_summary import print_many
+    elif len(models) > 1:
+        from qdq_translator.translation.report.terminal_summary import print_many
 
         print_many(summaries, failures)
         if summaries:
@@ -55,15 +62,17 @@ def run(options: Options) -> int:
 
 def _check(options: Options) -> None:
     """Rejects options that are invalid for any model, before the first one."""
-    if options.jobs != "auto" and (not options.jobs.isdigit() or int(options.jobs) < 1):
-        raise UsageError(f"--jobs {options.jobs} is not a number of models.", "Give 1 or more, or auto.")
+    if options.workers < 1:
+        raise UsageError(f"--workers {options.workers} is not a number of processes.", "Give 1 or more.")
     if options.metric and not options.calibrate:
-        raise UsageError("--metric is measured on --calibrate DATA.", "Give the data, or use 'verify --metric'.")
-    check_metric_drop(options.max_metric_drop, options.metric)
+        raise UsageError("--metric is measured on data.", "Give the data, or use 'verify --metric'.")
+    check_metric_drop(options.max_drop, options.metric)
     if options.fail_on_gpu_fallback and options.target == "gpu":
         raise UsageError("--fail_on_gpu_fallback needs a DLA.", "Select it with --target orin-dla or xavier-dla.")
-    if options.cut_tail and options.target == "gpu":
-        raise UsageError("--cut_tail needs a DLA.", "Select the DLA with --target orin-dla or xavier-dla.")
+    if options.parts != "off" and options.target == "gpu":
+        raise UsageError(f"--parts {options.parts} needs a DLA.", "Select it with --board or --target.")
+    if (options.begin or options.end) and options.parts not in ("always", "model"):
+        raise UsageError("--begin and --end are about --parts always.", "Add it.")
     if options.target == "gpu":
         check_needs_dla("--fail_over_ms", options.fail_over_ms)
     check_between("--fail_under_int8_macs", options.fail_under_int8_macs, 100)
@@ -100,7 +109,7 @@ _Result = Tuple[Optional[Summary], str]
 
 def _results(models: List[str], options: Options) -> Iterator[_Result]:
     """One result per model, in the order of `models`, each as soon as it and those before it are available."""
-    workers = min(os.cpu_count() or 1 if options.jobs == "auto" else int(options.jobs), len(models))
+    workers = min(options.workers, len(models))
     if workers == 1:
         yield from (_translate_one((model, options, True)) for model in models)
         return
@@ -120,10 +129,15 @@ def _translate_one(task: Tuple[str, Options, bool]) -> _Result:
             if options.calibrate:
                 given["where"] = stack.enter_context(evaluation(options.workers, options.scheduler, options.provider))
                 given["progress"] = stack.enter_context(progress_bar(sys.stderr)) if shown else silent
-            translation = translate(model, options, **given)
-            files = translation.save(options.output_dir)
-            split, whole = _cut(translation, files, options.cut_tail)
-            summary = replace(summarize(model, translation, translation.rows, files, options, split), not_cut=whole)
+            translation, accuracy = _translated(model, options, given)
+            files = TranslationFiles(Path(options.output_dir), translation.name)
+            with replacing(files) as new:
+                translation.save(new.folder)
+                split, whole = _cut(translation, new, options)
+            split = replace(split, folder=str(files.parts)) if split else None
+            summary = replace(
+                summarize(model, translation, translation.rows, files, options, split), not_cut=whole, accuracy=accuracy
+            )
         if options.metric:
             metric, sentences = _measured(model, files, options)
             summary = replace(summary, metric=metric, failed="; ".join(filter(None, [summary.failed, *sentences])))
@@ -134,31 +148,49 @@ def _translate_one(task: Tuple[str, Options, bool]) -> _Result:
         return None, str(error) if isinstance(error, UserError) else unexpected(error)
 
 
-def _cut(translation: Any, files: TranslationFiles, wanted: bool) -> Tuple[Optional[CutParts], str]:
+def _translated(model: str, options: Options, given: Dict[str, Any]) -> Tuple[Translation, Tuple[str, ...]]:
+    """The translation, and the sentences of --recover. given: progress and place of the computation."""
+    if options.recover is False:
+        return translate(model, options, **given), ()
+    from qdq_translator.lab.tune.run import places, recover
+
+    journal, results = places(options.output_dir, model)
+    shown = functools.partial(print, file=sys.stderr, flush=True)
+    say = shown if not (options.json) else lambda text: None
+    points = options.recover if options.max_drop is None else options.max_drop
+    outcome = recover(model, options, float(points), journal, say=say, metric=options.metric, **given)
+    write_json(results, outcome.results)
+    return outcome.translation, outcome.results.remedies
+
+
+def _cut(translation: Any, files: TranslationFiles, options: Options) -> Tuple[Optional[CutParts], str]:
     """The manifest of the parts, None if there are none; and the message for that case."""
-    if wanted and translation.dla.fallbacks:
-        from qdq_translator.workflows.parts import cut_tail
+    always = options.parts == "always"
+    if always or (options.parts == "tail" and translation.dla is not None and translation.dla.fallbacks):
+        from qdq_translator.lab.parts import cut_tail
 
         try:
-            split = cut_tail(translation, files)
+            split = cut_tail(translation, files, always, (options.begin, options.end))
         except UserError as error:
+            if always:
+                raise
             return None, f"The tail was not cut off: {error}"
         if split is not None:
             return split, ""
-    return None, f"{files.parts} is left from an earlier translation." if files.parts.is_dir() else ""
+    return None, ""
 
 
 def _measured(model: str, files: TranslationFiles, options: Options) -> Tuple[Metric, List[str]]:
     """The user's metric on the --calibrate data: name, model's value, simulated engine's value; missed thresholds."""
     from qdq_translator.core.command_options import VerifyOptions
-    from qdq_translator.simulate.compare import EXPLICIT, SIMULATED
-    from qdq_translator.workflows.verification import verified
+    from qdq_translator.lab.simulate.compare import EXPLICIT, SIMULATED
+    from qdq_translator.lab.verification import verified
 
-    same = ("shapes", "image_mean", "image_std", "layout", "ignore_nonfinite", "metric", "max_metric_drop")
+    same = ("shapes", *IMAGES, "ignore_nonfinite", "metric", "max_drop")
     asked = VerifyOptions(
         model=model,
         translation=str(files.model),
-        inputs=options.calibrate,
+        data=options.calibrate,
         samples=options.calibrate_samples,
         fuse="on",
         hypotheses="plan",
@@ -171,7 +203,7 @@ def _measured(model: str, files: TranslationFiles, options: Options) -> Tuple[Me
 
 def _print_summary(summary: Summary, options: Options, alone: bool) -> None:
     """For one of several models, only its first line: the table below has their figures."""
-    from qdq_translator.output.report.terminal_summary import print_file, print_short
+    from qdq_translator.translation.report.terminal_summary import print_file, print_short
 
     if alone or options.verbose:
         print_short(summary, options.verbose)

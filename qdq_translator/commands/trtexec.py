@@ -1,41 +1,39 @@
-"""`qdq-translator trtexec`: the trtexec command that builds a translation."""
+"""`qdq-translator build --print`: the trtexec command that builds a translation."""
 
 import dataclasses
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Tuple
 
 from qdq_translator.commands.located import (
     explicit_model,
     find_explicit,
-    locate,
+    is_explicit,
     print_commands,
     print_next,
     print_notes,
 )
-from qdq_translator.core.command_options import EngineOptions
-from qdq_translator.core.command_options import TrtexecOptions as Options
+from qdq_translator.core.command_options import BuildOptions as Options
 from qdq_translator.core.disk import refuse_overwriting, write_file
 from qdq_translator.core.errors import UsageError, UserError
-from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, TranslationFiles
-from qdq_translator.core.options import parse_shapes
+from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, TranslationFiles, locate
+from qdq_translator.core.options import MODES, parse_shapes
 from qdq_translator.core.words import others
-from qdq_translator.output.emit import trtexec
-from qdq_translator.output.emit.trtexec import polygraphy
-from qdq_translator.output.emit.trtexec.checks import Settings, prepare
-from qdq_translator.output.emit.trtexec.request import (
+from qdq_translator.translation.files import trtexec
+from qdq_translator.translation.files.trtexec import polygraphy
+from qdq_translator.translation.files.trtexec.checks import Settings, prepare
+from qdq_translator.translation.files.trtexec.request import (
     BuildRequest,
     Remembered,
     Version,
     engine_paths,
     parse_pools,
-    parse_version,
 )
-from qdq_translator.targets.platforms import find_platform
+from qdq_translator.translation.targets.platforms import find_platform
 
 
-def build_request(options: EngineOptions, files: TranslationFiles) -> Tuple[BuildRequest, List[str]]:
+def build_request(options: Options, files: TranslationFiles) -> Tuple[BuildRequest, List[str]]:
     """The build request, and notes.
 
     files: the translation, whose target, platform and shapes are the defaults. Raises UsageError for options that
@@ -51,7 +49,7 @@ def build_request(options: EngineOptions, files: TranslationFiles) -> Tuple[Buil
     return _request(options, target, made), notes
 
 
-def _request(options: EngineOptions, target: str, made: Remembered) -> BuildRequest:
+def _request(options: Options, target: str, made: Remembered) -> BuildRequest:
     """A DLA gets its SRAM (as in NVIDIA's own builds). made: of the translation, whose shapes are the defaults."""
     shapes = parse_shapes(options.opt_shapes)
     if not (options.min_shapes or options.max_shapes) or shapes:
@@ -62,14 +60,15 @@ def _request(options: EngineOptions, target: str, made: Remembered) -> BuildRequ
     same = {field.name for field in dataclasses.fields(BuildRequest)} & vars(options).keys()
     given: Dict[str, Any] = {name: getattr(options, name) for name in same if getattr(options, name) is not None}
     given.update(target=target, pools=pools, opt_shapes=shapes)
+    given["profile"] = options.profile
     given.update((key, parse_shapes(getattr(options, key))) for key in ("min_shapes", "max_shapes"))
     return BuildRequest(**given)
 
 
-def explicit_request(options: EngineOptions) -> Tuple[BuildRequest, Version]:
+def explicit_request(options: Options) -> Tuple[BuildRequest, Version]:
     """The build request for a network with Q/DQ, and the TensorRT version: the report of one written by `explicit`
     gives target, platform and the parser flags for a DLA. Raises UserError for another target."""
-    from qdq_translator.workflows.explicit import read_report
+    from qdq_translator.translation.explicit import read_report
 
     model = Path(options.translation)
     report = read_report(model)
@@ -103,17 +102,15 @@ def _fallbacks(files: TranslationFiles) -> List[str]:
 
 def run(options: Options) -> int:
     """Prints the command on stdout and notes on stderr, or writes the script."""
-    if options.translation.endswith(EXPLICIT_SUFFIX):
+    if is_explicit(options.translation):
         return _explicit(options)
     files = locate(options.translation, options.model)
-    version = _version(options)
-    if options.mode != "implicit" and (options.script or options.tool != "trtexec"):
-        raise UsageError("--mode prints a trtexec command.", "Leave --script and --tool out.")
-    if options.script and options.tool != "trtexec":
-        raise UsageError("--script writes a script for trtexec.", "Drop --tool polygraphy or --script.")
+    version = find_platform(options.platform).tensorrt if options.platform else None
+    mode = _mode(options)
     request, notes = build_request(options, files)
+    request = dataclasses.replace(request, mode=mode)
     beside = files.model
-    if options.mode == "explicit":
+    if mode == "explicit":
         request = dataclasses.replace(request, explicit_model=explicit_model(files, options.model))
         beside = files.folder / f"{files.name}.onnx"
     engine, info = engine_paths(beside, request)
@@ -121,7 +118,7 @@ def run(options: Options) -> int:
         files, dataclasses.replace(request, save_engine=str(engine), layer_info=str(info or "")), version
     )
     compared = ""
-    if options.tool == "polygraphy":
+    if options.print == "polygraphy":
         text, compared = _polygraphy(options, settings, files)
     else:
         arguments = trtexec.trtexec_arguments(settings)
@@ -136,19 +133,24 @@ def run(options: Options) -> int:
     sys.stdout.write(text)
     if compared:
         made = polygraphy.comparison_files(settings)
-        words = ["verify", "-i", compared, "-t", str(files.model)]
-        words += ["--inputs", made["inputs"], "--device_results", made["engine_outputs"]]
+        words = ["verify", compared, made["inputs"], "-t", str(files.model)]
+        words += ["--device_results", made["engine_outputs"]]
         print_commands(f"qdq-translator {shlex.join(words)}", stream=sys.stderr)
-    elif options.mode == "implicit" and info is not None and not options.layer_info:
+    elif mode == "implicit" and info is not None and not options.layer_info:
         print_next(files, "", "trtexec", info)
     return 0
 
 
-def _version(options: Options) -> Optional[Version]:
-    """The TensorRT version to write for; None for that of the translation."""
-    if options.trt_version:
-        return parse_version(options.trt_version)
-    return find_platform(options.platform).tensorrt if options.platform else None
+def _mode(options: Options) -> str:
+    """The network to build, in trtexec's words. Raises UsageError for what its command cannot express."""
+    mode = {"int8": "implicit"}.get(options.precision, options.precision)
+    if mode not in MODES:
+        raise UsageError(f"trtexec builds no engine of --precision {mode} alone.", "Choose int8, fp16, best, explicit.")
+    if mode != "implicit" and (options.script or options.print == "polygraphy"):
+        raise UsageError("Only --precision int8 has a script, and commands of Polygraphy.", "Leave --precision out.")
+    if options.script and options.print == "polygraphy":
+        raise UsageError("--script writes a script for trtexec.", "Drop polygraphy or --script.")
+    return mode
 
 
 def _polygraphy(options: Options, settings: Settings, files: TranslationFiles) -> Tuple[str, str]:
@@ -165,8 +167,8 @@ def _explicit(options: Options) -> int:
     model = Path(options.translation)
     if not model.is_file():
         raise UserError(f"{model} does not exist.", "Run 'qdq-translator explicit' first.")
-    if options.mode != "implicit" or options.script or options.tool != "trtexec":
-        raise UsageError("An explicit network has a trtexec command only.", "Leave --mode, --script and --tool out.")
+    if options.precision != "int8" or options.script or options.print == "polygraphy":
+        raise UsageError("A network with Q/DQ has a trtexec command only.", "Leave --precision and --script out.")
     request, version = explicit_request(options)
     print(trtexec.trtexec_command(trtexec.explicit_arguments(model, request, version)), end="")
     return 0

@@ -1,41 +1,20 @@
-"""Reading and writing files: regular files only, atomically, several of them together. Needs only Python.
-
-Files are first written to a scratch folder next to their destination. A scratch folder is locked during its run; the
-next run into the same folder removes those without a running owner. On systems without locks (fcntl), scratch folders
-count as left over after a day.
-"""
+"""Reading and writing files: regular files only, atomically. Needs only Python."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import json
 import os
-import shutil
 import stat
 import tempfile
-import time
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Sequence
+from typing import Any, Iterable, Sequence
 
 from qdq_translator.core.errors import UsageError, UserError
-from qdq_translator.core.formats.rows import plain
+from qdq_translator.core.formats.rows import json_text
+from qdq_translator.core.switch import appear_together, destination
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
-_SCRATCH = ".qdq_unfinished-"
-_KEPT = ".earlier"
-"""Inside a scratch folder: the files that the new files replace."""
-_PATIENCE = 10.0
-"""Seconds to wait for another run that is just placing its files; then this run continues without the lock."""
-_POLLED = 0.002
-"""Seconds after which a lock is tried again: placing a set needs less time."""
-_DAY = 24 * 3600.0
-_LARGEST_TEXT = 2**30
+_LARGEST_TEXT = 2**28
 
 
 VALUES = "qdq_translator_values"
@@ -54,7 +33,7 @@ def file_digest(path: Path) -> str:
 
     digest = hashlib.sha256()
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             for block in iter(lambda: file.read(1 << 20), b""):
                 digest.update(block)
     except OSError:
@@ -63,14 +42,19 @@ def file_digest(path: Path) -> str:
 
 
 def open_file(path: Path) -> BufferedReader:
-    """A file to read from. Raises OSError for a device, FIFO or socket, which would be read for ever."""
+    """A file to read from. Raises OSError for a folder, and for a device, FIFO or socket, which would be read for ever;
+    opening does not wait for their other end."""
     try:
-        mode = os.stat(path).st_mode
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except ValueError as error:  # NUL in the name
         raise OSError(errno.EINVAL, "that is no name of a file") from error
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         raise OSError(errno.EINVAL, "it is not a regular file")
-    return open(path, "rb")
+    return open(descriptor, "rb")
 
 
 def size_of(file: BufferedReader) -> int:
@@ -85,11 +69,11 @@ def read_file(path: Path) -> bytes:
 
 
 def read_text(path: Path, hint: str) -> str:
-    """A text file of at most 1 GiB; invalid UTF-8 becomes surrogates. Raises UserError, with `hint`, if unreadable."""
+    """A text file of at most 256 MiB; invalid UTF-8 becomes surrogates. Raises UserError with `hint` if unreadable."""
     try:
         with open_file(path) as file:
             if size_of(file) > _LARGEST_TEXT:
-                raise OSError(errno.EFBIG, "it has more than 1 GiB")
+                raise OSError(errno.EFBIG, "it has more than 256 MiB")
             return file.read().decode("utf-8", errors="surrogateescape")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.", hint) from error
@@ -101,7 +85,7 @@ def write_file(path: Path, data: bytes, mode: int = 0o666) -> None:
     Raises UserError if it cannot be written.
     """
     try:
-        path = Path(os.path.realpath(path))
+        path = destination(path)
         if path.exists() and not path.is_file() and not path.is_dir():  # /dev/stdout, a pipe
             path.write_bytes(data)
             return
@@ -115,7 +99,7 @@ def write_file(path: Path, data: bytes, mode: int = 0o666) -> None:
 
 def write_json(path: Path, values: Any) -> None:
     """The same for rows and values of JSON types."""
-    write_file(path, (json.dumps(plain(values), indent=2) + "\n").encode())
+    write_file(path, (json_text(values, indent=2) + "\n").encode())
 
 
 def check_place(path: Path) -> None:
@@ -145,146 +129,3 @@ def check_outputs(outputs: Sequence[Path], inputs: Iterable[Path]) -> None:
     refuse_overwriting(outputs, inputs)
     for path in outputs:
         check_place(path)
-
-
-@contextlib.contextmanager
-def appear_together(folder: Path) -> Iterator[Path]:
-    """Provide a scratch folder inside `folder`; at the end its files replace files of the same names in `folder`.
-
-    On any error no new file appears and the existing ones remain. In a nested scratch folder, files appear with those
-    of the outer one. Raises UserError if the folder cannot be written.
-    """
-    if folder.name.startswith(_SCRATCH):  # its lock is held, by the set that it belongs to
-        yield folder
-        return
-    with contextlib.ExitStack() as alive:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with _locked(folder):
-                _remove_leftovers(folder)
-                scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=folder))
-                alive.callback(shutil.rmtree, scratch, ignore_errors=True)
-                alive.enter_context(_locked(scratch))
-        except OSError as error:
-            raise UserError(f"The folder {folder} cannot be written: {error.strerror}.", "Choose another.") from error
-        try:
-            yield scratch
-            written = _on_disk(scratch)  # while others may place their files
-            with _locked(folder):
-                _place(written, scratch / _KEPT, folder)
-        except OSError as error:
-            raise UserError(
-                f"Writing to {folder} failed: {error.strerror or error}.",
-                "Nothing was changed there; free space or choose another folder.",
-            ) from error
-
-
-@contextlib.contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Locks `path`, whose folder must exist, against other runs. Raises UserError if another run has the lock."""
-    held = path.parent / f"{_SCRATCH}{path.name}"
-    with contextlib.ExitStack() as alive:
-        try:
-            with _locked(path.parent):
-                _remove_leftovers(path.parent)
-                held.mkdir()
-                alive.enter_context(_locked(held))
-                alive.callback(
-                    shutil.rmtree, held, ignore_errors=True
-                )  # before the lock is released: the next run uses the same name
-        except FileExistsError as error:
-            raise UserError(
-                f"Another run writes to {path} now.",
-                f"Wait until it ends, or choose another folder. If no run is active, delete {held}.",
-            ) from error
-        except OSError as error:
-            raise UserError(f"{path.parent} cannot be written: {error.strerror}.", "Choose another folder.") from error
-        yield
-
-
-def _on_disk(scratch: Path) -> list[Path]:
-    """The files of `scratch`, flushed so that a power cut leaves them intact."""
-    written = sorted(scratch.iterdir())
-    for path in written:
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
-    return written
-
-
-def _place(written: Sequence[Path], kept: Path, folder: Path) -> None:
-    """Moves those files to `folder`; on an error moved files are put back. kept: folder for the replaced files."""
-    for path in written:
-        if (folder / path.name).is_dir():
-            raise IsADirectoryError(errno.EISDIR, f"{folder / path.name} is a folder")
-    kept.mkdir()
-    moved: list[tuple[Path, Path]] = []
-    try:
-        for path in written:
-            target = folder / path.name
-            if os.path.lexists(target):
-                _keep(target, kept / path.name)
-            moved.append((path, target))
-            os.replace(path, target)
-    except BaseException:
-        for path, target in moved:
-            with contextlib.suppress(OSError):
-                if os.path.lexists(kept / target.name):
-                    os.replace(kept / target.name, target)
-                elif not os.path.lexists(path):
-                    os.unlink(target)
-        raise
-
-
-def _keep(path: Path, place: Path) -> None:
-    """Hard-link a file, or copy it if the file system has no hard links."""
-    try:
-        os.link(path, place, follow_symlinks=False)
-    except OSError:
-        shutil.copy2(path, place, follow_symlinks=False)
-
-
-def _remove_leftovers(folder: Path) -> None:
-    for path in folder.glob(f"{_SCRATCH}*"):
-        if path.is_dir() and not path.is_symlink() and _is_dead(path):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_dead(scratch: Path) -> bool:
-    """True for a scratch folder whose run has ended: its lock is free."""
-    if fcntl is not None:
-        with contextlib.suppress(OSError):
-            descriptor = os.open(scratch, os.O_RDONLY)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return True
-            except BlockingIOError:
-                return False
-            finally:
-                os.close(descriptor)
-    with contextlib.suppress(OSError):
-        return time.time() - scratch.stat().st_mtime > _DAY
-    return False
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Holds the folder's lock, if locks are supported."""
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        patient_until = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > patient_until:
-                    break
-                time.sleep(_POLLED)
-            except OSError:  # a file system without locks
-                break
-        yield
-    finally:
-        os.close(descriptor)

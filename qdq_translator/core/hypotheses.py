@@ -1,6 +1,6 @@
 """Open questions of the facts: for each hypothesis the alternative that plan and simulation use, and the other one.
 
-`verify` shows both ends of those that change its results. A layer names those that it depends on
+`verify` shows both ends of those in `HYPOTHESES` that change its results. A layer names those that it depends on
 (`LayerPlan.hypotheses`).
 """
 
@@ -65,6 +65,15 @@ HYPOTHESES = {
         ),
     )
 }
+
+TRANSITIONS = Hypothesis(
+    "transitions",
+    "",
+    "a tensor between DLA and GPU takes about 0.02 ms and its bytes",
+    "to begin or end a DLA region beside layers of the GPU takes about 0.29 ms more",
+    "docs/cost.md",
+)
+"""The two ends of an estimate, which the time of an engine decides."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ def progress_bar(stream: TextIO, lines: bool = False) -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import Progress as Bar
 
-    with Bar(console=Console(file=stream), transient=True) as bar:
+    with Bar(console=Console(file=getattr(stream, "device", stream)), transient=True) as bar:
         task = bar.add_task("starting", total=1)
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
 

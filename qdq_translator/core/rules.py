@@ -36,7 +36,7 @@ class Rule:
 
 
 _REWRITES = {
-    "D0": "what is still left for the GPU, or that the target has no DLA",
+    "D0": "what is still left for the GPU and why (rule R1), or that the target has no DLA",
     "D1": "shape arithmetic and constant expressions become constants",
     "D2": "nodes without effect after D1 are removed (as by F7)",
     "D3": "Conv (with its activation) before a channel Split or Slice becomes one Conv a part",
@@ -65,7 +65,7 @@ _REWRITES = {
     "D24": "Conv with a stride above 8 works on blocks of its input",
     "D25": "tensors of five dimensions, as in split attention, work on four",
     "D26": "one-dimensional layers, and what is around them, work on [N, C, L, 1]",
-    "D27": "Conv with a kernel above 32, or too large for the buffer, becomes parts and their sum",
+    "D27": "Conv with a kernel or dilation that is too long, or too large for the buffer, becomes parts and their sum",
     "D28": "LSTM, GRU and RNN of a few steps become the layers of the steps",
     "D29": "normalizations become means, products and a power (--assume pow)",
 }
@@ -116,10 +116,13 @@ _ROWS = (
     Rule("S9", "unary 1.0 between Conv and Add", options=("add_unary_ew_scales_for_dla",), marker=True),
     Rule("S11", "around Add and Sub", options=("infer_add_scales",)),
     Rule("S12", "around LeakyRelu", options=("infer_mul_scales",)),
+    Rule("S13", "before a saturating function", options=("infer_bounds",)),
+    Rule("S14", "compared with the data"),
     Rule("B1", "bound of the operator", options=("infer_bounds",)),
     Rule("S10", "tensor of TensorRT's own network"),
     Rule("U1", "raised to a shared range"),
     Rule("P1", "FP16 around a LayerNormalization"),
+    Rule("V1", "the function of the model, checked by running it"),
     # ---------------------------------------------------------------- conflicts
     Rule("C1", "conflicting scales"),
     Rule("C2", "quantized for some consumers, float for others"),

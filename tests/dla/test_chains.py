@@ -11,7 +11,8 @@ import onnx
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.passes import pipeline
+from qdq_translator.translation.passes import pipeline
+from qdq_translator.translation.planning import regions
 from tests.conftest import DATA, PLAIN_PIPELINE
 from tests.dla.check import BATCHES, SCALE, Pair, both, covers, graph, ints, pair, same, weights
 
@@ -212,6 +213,30 @@ def test_case_6_the_heads_of_an_attention(batch: str, split: bool) -> None:
     assert found.gpu()[1] == ["MatMul", "MatMul"] and len(found.gpu()[0]) > 6
     assert [found.ops.count(op) for op in ("Slice", "Reshape", "Transpose")] == [3, 3, 2]  # the keys' own undoes theirs
     assert len(found.ops) == 8 + 4 + 2
+
+
+@covers(7)
+@pytest.mark.parametrize("batch", ["1", "3"])
+@pytest.mark.parametrize(
+    ("body", "rank", "ops"),
+    [
+        ("a = Reshape (q, three)\ng = Gather <axis = 2> (a, last)", 2, ["Slice", "Reshape"]),
+        ("a = Squeeze (q, two)\nb2 = Slice (a, one, four, two)\ng = Flatten (b2)", 2, ["Slice", "Reshape"]),
+        (
+            "a = Squeeze (q, two)\nt = Transpose <perm = [0, 2, 1]> (a)\ng = Gather <axis = 1> (t, first)",
+            2,
+            ["Slice", "Reshape"],
+        ),
+    ],
+)
+def test_case_7_a_box_of_a_sequence(body: str, rank: int, ops: list[str], batch: str) -> None:
+    """The last step, several steps, and the first step of a sequence with its steps first."""
+    arrays = {"three": ints(0, 6, 9), "two": ints(2), "one": ints(1), "four": ints(4)}
+    used = {name: value for name, value in arrays.items() if f", {name}" in body}
+    used.update({name: np.array(at, np.int64) for name, at in (("last", -1), ("first", 0)) if f", {name})" in body})
+    explicit = graph("float[{N},6,1,9] x", "float[b,k] y", pair("x", "q") + body + "\ny = Relu (g)", batch, **used)
+    found = same(explicit, batch, relative=0)
+    assert found.ops == [*ops, "Relu"] and "D17" in found.rules
 
 
 @covers(7)
@@ -449,6 +474,7 @@ def test_chains_of_any_kind(seed: int) -> None:
 
 
 def write_record() -> None:
-    with mock.patch.object(pipeline, "PIPELINE", PLAIN_PIPELINE):  # as conftest.py has it
+    alone = mock.patch.object(regions, "placed", lambda *given: None)
+    with mock.patch.object(pipeline, "PIPELINE", PLAIN_PIPELINE), alone:  # as conftest.py has it
         found = "".join(f"{line_of(came_to(seed)[0])}\n" for seed in range(COUNT))
     MOVES.write_text(found, encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdq_translator.passes.dla.conv_padding import zeros
+from qdq_translator.translation.passes.dla.conv_padding import zeros
 from tests.dla.check import BATCHES, both, covers, graph, pair, same, weights
 
 END = pair("m", "p") + "y = Relu (p)"

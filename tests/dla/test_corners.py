@@ -188,8 +188,12 @@ def test_d18_what_works_on_the_last_axis_is_lifted(line: str, lifted: bool, batc
     found = same(graph("float[{N},5,4] x", "float[b,t,c] y", pair("x", "q") + body, batch, w1=W1, b1=B1, **used), batch)
     op = line.partition(" = ")[2].partition(" ")[0]
     assert "D18" in found.rules
-    for node in found.rewritten.graph.nodes:  # rule D3 makes a Slice part of the Conv
-        assert node.op_type != op or ("nchw" in node.inputs[0]) is lifted
+    assert ("d_nchw" in found.rewritten.graph.producer) is lifted
+    # rule D17 moves the Slice of another axis before the Transpose; rule D3 makes one of the last axis part of the Conv
+    moved = op == "Slice" and not lifted
+    assert ("D17" in found.rules) is moved and ("D3" in found.rules) is (op == "Slice" and lifted)
+    for node in found.rewritten.graph.nodes:
+        assert node.op_type != op or ("nchw" in node.inputs[0]) is (lifted or moved)
 
 
 W1, B1 = LINEAR["w1"], LINEAR["b1"]
@@ -197,12 +201,12 @@ W1, B1 = LINEAR["w1"], LINEAR["b1"]
 
 def test_d18_slices_of_older_opsets() -> None:
     from qdq_translator import TranslateOptions
-    from qdq_translator.workflows.translator import translate
+    from tests.dla.prove import proved
     from tests.explicit_reference import assert_equal_function, random_inputs, run
 
     body = "m = MatMul (x, w1)\nr = Relu (m)\ns0 = Slice <axes = [2], starts = [1], ends = [5]> (r)\nn = MatMul (s0, w3)\ny = Relu (n)"
     explicit = graph("float[1,5,4] x", "float[b,t,c] y", body, opset=9, w1=W1, w3=LINEAR["w2"][:4].copy())
-    made = translate(explicit, TranslateOptions(**ORIN, dla_rewrites=True, prove=True), assume_scales=True)
+    made = proved(explicit, TranslateOptions(**ORIN, dla_rewrites=True), assume_scales=True)
     assert {"D18", "D3"} <= {applied.rule for applied in made.rewrites.applied}
     feed = random_inputs(explicit, 2)
     assert_equal_function(run(explicit, feed, ["y"]), run(made.model, feed, ["y"]), 1e-5)
@@ -230,12 +234,12 @@ def test_d12_linear_along_one_pixel_only_repeats_it(size: str, made: tuple[int, 
 @pytest.mark.parametrize("opset", [9, 10, 17])
 def test_d17_slices_as_the_opset_has_them(opset: int) -> None:
     from qdq_translator import TranslateOptions
-    from qdq_translator.workflows.translator import translate
+    from tests.dla.prove import proved
     from tests.explicit_reference import assert_equal_function, random_inputs, run
 
     body = "r = Relu (x)\ng1 = Gather <axis = 2> (r, i)\ny = Relu (g1)"
     explicit = graph("float[1,4,6,6] x", "float[b,c,h,w] y", body, opset=opset, i=ints(2, 3, 4))
-    made = translate(explicit, TranslateOptions(**ORIN, dla_rewrites=True, prove=True), assume_scales=True)
+    made = proved(explicit, TranslateOptions(**ORIN, dla_rewrites=True), assume_scales=True)
     (cut,) = [node for node in made.graph.nodes if node.op_type == "Slice"]
     assert len(cut.inputs) == (1 if opset < 10 else 4)
     feed = random_inputs(explicit, 2)
@@ -249,10 +253,10 @@ def test_d17_slices_as_the_opset_has_them(opset: int) -> None:
 @pytest.mark.parametrize("size", ["1,4,0,8", "1,0,4,4"])
 def test_a_tensor_without_values_is_no_image(line: str, size: str) -> None:
     explicit = graph(f"float[{size}] x", Y, f"{pair('x', 'q')}m = {line}\ny = Relu (m)")
-    assert not both(explicit, prove=False).rules
+    assert not both(explicit, proof=False).rules
 
 
 def test_d17_indices_that_are_no_integers() -> None:
     body = pair("x", "q") + "g = Gather <axis = 1> (q, i)\ny = Transpose <perm = [0, 1, 3, 2]> (g)"
-    found = both(graph(X, Y, body, i=np.array([0.0, 1.0], np.float32)), prove=False)
+    found = both(graph(X, Y, body, i=np.array([0.0, 1.0], np.float32)), proof=False)
     assert "D17" not in found.rules

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, both, covers, graph, pair, same, weights
+from tests.dla.check import BATCHES, both, covers, graph, ints, pair, same, weights
 
 W1, W2 = weights(1, 8, 12), weights(2, 5, 8)
 ARRAYS = {"w1": W1, "b1": weights(3, 8), "w2": W2, "b2": weights(4, 5)}
@@ -194,3 +194,27 @@ def test_a_kernel_as_large_as_the_image(size: str, kernel: object) -> None:
 def test_not_with_unknown_channels() -> None:
     found = both(ends("1", "f = Flatten (q)\ny = Gemm <transB = 1> (f, w1, b1)", "3,h,w"))
     assert "D5" not in found.rules and "Gemm" in found.ops
+
+
+@covers(3)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("view", ["Reshape (r, image)", "Unsqueeze (r, places)"])
+def test_the_start_of_a_generator_is_one_region(view: str, batch: str) -> None:
+    """A fully connected layer and a view of it as an image: the Reshape of four dimensions runs on the DLA."""
+    channels, sizes = (2, (2, 2)) if "image" in view else (8, (1, 1))
+    body = pair("x", "q") + "h = Gemm <transB = 1> (q, w1, b1)\n" + pair("h", "hp") + f"r = Relu (hp)\nv = {view}\n"
+    body += pair("v", "vp") + "y = Conv (vp, w3)"
+    more = {"image": ints(0, 2, 2, 2)} if "image" in view else {"places": ints(2, 3)}
+    explicit = graph(
+        "float[{N},12] x",
+        "float[b,c,h,w] y",
+        body,
+        batch,
+        w1=W1,
+        b1=ARRAYS["b1"],
+        w3=weights(5, 3, channels, 1, 1),
+        **more,
+    )
+    found = same(explicit, batch, bits=True)
+    assert found.ops == ["Reshape", "Conv", "Relu", "Reshape", "Conv"] and found.gpu()[1] == ["Reshape"]
+    assert found.rewritten.types.shape("v")[1:] == (channels, *sizes)  # type: ignore[index]

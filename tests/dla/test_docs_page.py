@@ -20,7 +20,7 @@ from benchmarks.dla_rewrites import (
     zoo_table,
 )
 from qdq_translator import translate
-from qdq_translator.passes.dla import RULES
+from qdq_translator.translation.passes.dla import RULES
 from tests.conftest import ZOO, need_shared
 
 

@@ -17,7 +17,7 @@ from typing import Any, Iterator, Union
 
 import pytest
 
-from qdq_translator.passes.dla import RULES
+from qdq_translator.translation.passes.dla import RULES
 
 
 def promised(module: ModuleType) -> set[Union[int, str]]:

@@ -8,8 +8,8 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UserError
-from qdq_translator.passes import dla
-from qdq_translator.passes.dla import linear_axis
+from qdq_translator.translation.passes import dla
+from qdq_translator.translation.passes.dla import linear_axis
 from tests.dla.check import (
     BATCHES,
     ORIN,
@@ -334,7 +334,7 @@ def test_what_it_costs() -> None:
         )
     )
     before, after = (t.costs for t in (found.plain, found.rewritten))
-    assert before is not None and after is not None and after.total < before.total - 0.4  # type: ignore[operator]
+    assert before is not None and after is not None and after.least[1] < before.least[1] - 0.2
     assert milliseconds(found)[1] - milliseconds(found)[0] < 0.18
     feed = {"x": np.random.default_rng(1).standard_normal((1, 32, 64, 64)).astype(np.float32)}
     assert decibels(found.rewritten, feed) > 38  # one rounding of the input

@@ -7,7 +7,7 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UserError
-from qdq_translator.passes.dla.max_pool import _axis
+from qdq_translator.translation.passes.dla.max_pool import _axis
 from tests.dla.check import BATCHES, ORIN, SCALE, both, covers, graph, pair, same, weights
 from tests.explicit_reference import random_inputs, run
 

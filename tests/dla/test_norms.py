@@ -9,8 +9,8 @@ import pytest
 from onnx import TensorProto
 
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.passes import pipeline
-from qdq_translator.passes.pipeline import PIPELINE
+from qdq_translator.translation.passes import pipeline
+from qdq_translator.translation.passes.pipeline import PIPELINE
 from tests.dla.check import BATCHES, both, covers, decibels, feed_of, graph, ints, pair, same, weights
 
 X, Y = "float[{N},8,6,5] x", "float[b,c,h,w] y"
@@ -42,7 +42,7 @@ def checked(batch: str, model: Any, least: float = 55, **more: Any) -> Any:
     assert (
         before is not None
         and after is not None
-        and (batch == "N" or after.between < before.between or not before.total)
+        and (batch == "N" or after.transitions < before.transitions or not before.ends)
     )
     return found
 

@@ -6,8 +6,8 @@ import numpy as np
 import onnx.reference
 import pytest
 
-from qdq_translator.ir.graph import Graph
-from qdq_translator.ir.types import TensorTypes
+from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.ir.types import TensorTypes
 from tests.dla.check import BATCHES, both, covers, graph, ints, pair, same
 from tests.small_models import model
 

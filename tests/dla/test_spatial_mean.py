@@ -10,7 +10,7 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UserError
-from qdq_translator.passes.dla.spatial_mean import factors, steps
+from qdq_translator.translation.passes.dla.spatial_mean import factors, steps
 from tests.dla.check import BATCHES, ORIN, SCALE, both, covers, decibels, engine, graph, ints, milliseconds, pair, same
 from tests.explicit_reference import run
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from qdq_translator import TranslateOptions, Translation
-from qdq_translator.core.errors import UserError
-from qdq_translator.ir import operators
-from qdq_translator.ir.graph import Node
-from qdq_translator.passes.dla import hard_activations
-from qdq_translator.passes.dla.rewriter import Rewriter, Row
-from qdq_translator.planning import steps
-from qdq_translator.planning.decision import Decision
-from qdq_translator.scales.network import Network
-from qdq_translator.workflows import translator
-from tests.dla.check import ORIN, SCALE, both, decibels, feed_of, graph, pair, weights
+from qdq_translator.lab import laboratory
+from qdq_translator.lab.simulate.run import Session
+from qdq_translator.translation import translator
+from qdq_translator.translation.ir.graph import Node
+from qdq_translator.translation.passes.dla import hard_activations
+from qdq_translator.translation.passes.dla.rewriter import Rewriter
+from qdq_translator.translation.planning import steps
+from qdq_translator.translation.planning.decision import Decision
+from qdq_translator.translation.scales.network import Network
+from tests.dla.check import ORIN, SCALE, both, decibels, feed_of, graph, pair
 
 X, Y = "float[1,4,8,8] x", "float[b,c,h,w] y"
 END = "\n" + pair("m", "p") + "y = Relu (p)"
@@ -28,23 +28,15 @@ def of(line: str, scale: float = SCALE, opset: int = 17, **arrays: np.ndarray): 
     return graph(X, Y, f"{pair('x', 'q')}m = {line}{END}", opset=opset, s=np.float32(scale), **arrays)
 
 
-def _from_bound(rewriter: Rewriter, node: Node, channels: int) -> None:
+def _from_bound(rewriter: Rewriter, node: Node, low: float, high: float) -> None:
     """A Clip as it was rewritten once: `a + Clip(x - a, 0, b - a)`, whatever x holds."""
-    low, high = operators.clip_bounds(node, rewriter.graph.array)
-    assert low is not None and high is not None
-    row, source = Row(rewriter, node), node.inputs[0]
-    factors = hard_activations._rectify(row, "from_bound", channels, 1.0, high - low, -low)
-    row.scale("back", channels, 1.0, low)
-    row.put("D7")
-    for layer, factor in zip(row.nodes, factors):
-        reach = factor * (high - low) / 127
-        rewriter.derive("D7", layer.outputs[0], source, layer, 0.0, reach, needs=[node.outputs[0]], note="")
+    hard_activations.FORMULAS["ClipFromBound"].write("D7", rewriter, node, 1.0, low, high - low, 1.0, high - low)
 
 
 @pytest.mark.parametrize(("low", "left"), [(-3000.0, True), (-100.0, False), (-3.0, False)])
 def test_a_form_that_loses_in_fp16_too_is_left_out(low: float, left: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step of 3000 / 1024 in FP16 where x has one of 1 / 32."""
-    monkeypatch.setitem(hard_activations._CASES, "Clip", _from_bound)
+    monkeypatch.setattr(hard_activations, "_bounded", _from_bound)
     found = both(of("Clip (q, low, high)", low=np.float32(low), high=np.float32(2.5)), platform="jetpack-6.2")
     assert ("D7" in found.rules) != left
     assert "m_from_bound_clipped" not in found.rewritten.scales or low == -3
@@ -101,47 +93,21 @@ def test_figures(line: str, expected: float, monkeypatch: pytest.MonkeyPatch) ->
     assert lost == pytest.approx([expected], abs=0.1)
 
 
-@pytest.mark.parametrize(("low", "warned"), [(-3000.0, True), (-3.0, False)])
-def test_prove_compares_the_planned_precision(low: float, warned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQNR and INT8 values without the rewrite and with it, also of one that is forced."""
-    monkeypatch.setitem(hard_activations._CASES, "Clip", _from_bound)
-    body = f"{pair('x', 'q')}m = Clip (q, low, high)\n{pair('m', 'p')}c = Conv (p, w)\n{pair('c', 'd')}y = Conv (d, w)"
-    explicit = graph(X, Y, body, low=np.float32(low), high=np.float32(2.5), w=weights(0, 4, 4, 1, 1))
-    options = TranslateOptions(**{**ORIN, "dla_rewrites": "force", "prove": True})
-    made = translator.translate(explicit, options)
-    told = next(d for d in made.diagnostics if "in the planned precision" in d.message)
-    assert (told.data["after"] < told.data["before"] - steps.MOST) == warned
-    assert (told in made.diagnostics.warnings) == warned and (told.data["equal"] < 0.5) == warned
-    assert "on random inputs" in told.message and (told.tensor or "") == told.data["first"]
-    if warned:
-        with pytest.raises(UserError, match=r"Warnings are errors with --strict .*in the planned precision"):
-            translator.translate(explicit, dataclasses.replace(options, strict=True))
-
-
-def test_prove_compares_on_the_calibration_data(tmp_path: Path) -> None:
-    values = np.random.default_rng(0).standard_normal((4, 4, 8, 8)).astype(np.float32)
+@pytest.mark.parametrize(("before", "removed"), [("Neg", False), ("Tanh", True)])
+@pytest.mark.parametrize("options", [ORIN, {"preset": "gpu"}, {"preset": "dla"}], ids=str)
+def test_a_clip_goes_by_known_bounds_and_not_by_what_the_data_reach(
+    before: str, removed: bool, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """Rule F12: the data reach 0.4, the Clip is at 1 and makes the graph output."""
+    values = np.random.default_rng(0).uniform(-0.4, 0.4, (8, 4, 8, 8)).astype(np.float32)
     np.save(tmp_path / "x.npy", values)
-    explicit = graph(X, Y, "m = Relu (x)\nn = HardSwish (m)\ny = Relu (n)")
-    options = TranslateOptions(**ORIN, dla_rewrites=True, prove=True, calibrate=str(tmp_path / "x.npy"))
-    made = translator.translate(explicit, options)
-    told = next(d for d in made.diagnostics if "in the planned precision" in d.message)
-    assert "on calibration data" in told.message and told.data["after"] > 25
-
-
-@pytest.mark.parametrize(("bound", "removed"), [(3000.0, True), (9.0, True), (6.0, False), (2.0, False)])
-def test_a_clip_that_the_calibration_data_do_not_reach(bound: float, removed: bool, tmp_path: Path) -> None:
-    """The data reach 4 of a float model: at a bound of more than 8 no layer is left, else the Clip is rewritten (rule D7)."""
-    values = np.random.default_rng(0).uniform(-4, 4, (8, 4, 8, 8)).astype(np.float32)
-    values[0, 0, 0, 0] = 4
-    np.save(tmp_path / "x.npy", values)
-    body = "n = Neg (x)\nm = Clip (n, low, high)\ny = Conv (m, w)"
-    arrays = {"low": np.float32(-bound), "high": np.float32(bound), "w": weights(0, 4, 4, 1, 1)}
-    float_model = graph(X, Y, body, **arrays)
-    options = TranslateOptions(**ORIN, dla_rewrites=True, prove=True, calibrate=str(tmp_path / "x.npy"))
-    made = translator.translate(float_model, options)
-    found = [note.data["nodes"] for note in made.diagnostics.of_rule("F12")]
-    assert found == ([["Clip_m"]] if removed else [])
+    body = f"n = Conv (x, w)\nm = {before} (n)\ny = Clip (m, low, high)"
+    arrays = {"low": np.float32(-1), "high": np.float32(1), "w": np.eye(4, dtype=np.float32).reshape(4, 4, 1, 1)}
+    if "preset" not in options:
+        options = {**options, "dla_rewrites": True}
+    made = laboratory.translate(
+        graph(X, Y, body, **arrays), TranslateOptions(**options, calibrate=str(tmp_path / "x.npy"))
+    )
     assert any(node.is_op("Clip") for node in made.graph.nodes) != removed
-    rewritten = [name for one in made.rewrites.applied for name, op in one.before if op == "Clip"]
-    assert rewritten == ([] if removed else ["Clip_m"])
-    assert decibels(made, {"x": values[:1]}) > 35
+    found = Session(made.model, "written").run({"x": np.full((1, 4, 8, 8), 5, np.float32)})["y"]
+    assert np.allclose(found, np.tanh(5) if removed else -1, atol=1e-5)

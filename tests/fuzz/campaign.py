@@ -24,7 +24,8 @@ from google.protobuf.message import DecodeError
 from qdq_translator import TranslateOptions
 from qdq_translator.cli import main
 from qdq_translator.core.errors import UserError
-from qdq_translator.workflows.translator import Translation, translate
+from qdq_translator.lab.laboratory import translate
+from qdq_translator.translation.translator import Translation
 from tests.fuzz import construct, faults, oracle, readers
 from tests.fuzz.mutate import model_case
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from qdq_translator.workflows.translator import Translation
-from qdq_translator.workflows.verification import runnable
+from qdq_translator.lab.verification import runnable
+from qdq_translator.translation.translator import Translation
 from tests.explicit_reference import assert_equal_function, bypassed, random_inputs, run
 
 

@@ -85,19 +85,19 @@ def damage(rng: random.Random, folder: Path) -> list[str]:
     page = ["--html", str(folder / "page.html")]
     commands: dict[str, list[list[str]]] = {
         report: [["report", *t], ["report", *t, "--all"], ["report", *t, "--json"], ["report", *t, *page],
-                 ["check-engine", *t, "--layer_info", str(folder / "layers.json")], ["trtexec", *t, *SHAPES]],
-        config: [["trtexec", *t, *SHAPES], ["trtexec", *t, "--script", str(folder / "run.sh")], ["trtexec", *t, "--tool", "polygraphy"],
-                 ["check-engine", *t, "--layer_info", str(folder / "layers.json")]],
-        cache: [["restore", "-i", str(folder / model), "-c", str(folder / cache), "-o", str(folder / "r.onnx")], ["trtexec", *t, *SHAPES],
-                ["trtexec", *t, *SHAPES, "--script", str(folder / "run.sh")]],
-        layer_arg: [["restore", "-i", str(folder / model), "-c", str(folder / cache), "-o", str(folder / "r.onnx"),
-                     "--layer_arg", str(folder / layer_arg)], ["trtexec", *t, *SHAPES],
-                    ["check-engine", *t, "--layer_info", str(folder / "layers.json"), "--json"]],
-        model: [["trtexec", *t, *SHAPES], ["restore", "-i", str(folder / model), "-c", str(folder / cache), "-o", str(folder / "r.onnx"), "--json"],
-                ["check-engine", *t, "--layer_info", str(folder / "layers.json")]],
-        "layers.json": [["check-engine", *t, "--layer_info", str(folder / "layers.json"), "--log", str(folder / "build.log"), *x]
+                 ["report", *t, str(folder / "layers.json")], ["build", "--print", *t, *SHAPES]],
+        config: [["build", "--print", *t, *SHAPES], ["build", "--print", *t, "--script", str(folder / "run.sh")], ["build", "--print", *t, "--print", "polygraphy"],
+                 ["report", *t, str(folder / "layers.json")]],
+        cache: [["explicit", str(folder / model), "-c", str(folder / cache), "--for", "onnxruntime", "-o", str(folder / "r.onnx")], ["build", "--print", *t, *SHAPES],
+                ["build", "--print", *t, *SHAPES, "--script", str(folder / "run.sh")]],
+        layer_arg: [["explicit", str(folder / model), "-c", str(folder / cache), "--for", "onnxruntime", "-o", str(folder / "r.onnx"),
+                     "--keep_fp16", "@" + str(folder / layer_arg)], ["build", "--print", *t, *SHAPES],
+                    ["report", *t, str(folder / "layers.json"), "--json"]],
+        model: [["build", "--print", *t, *SHAPES], ["explicit", str(folder / model), "-c", str(folder / cache), "--for", "onnxruntime", "-o", str(folder / "r.onnx"), "--json"],
+                ["report", *t, str(folder / "layers.json")]],
+        "layers.json": [["report", *t, str(folder / "layers.json"), "--log", str(folder / "build.log"), *x]
                         for x in ([], ["--json"], ["--all"])],
-        "build.log": [["check-engine", *t, "--layer_info", str(folder / "layers.json"), "--log", str(folder / "build.log")]],
+        "build.log": [["report", *t, str(folder / "layers.json"), "--log", str(folder / "build.log")]],
         "results.json": [["report", *t, *page, "--verify", str(folder / "results.json")]],
     }  # fmt: skip
     name = rng.choice((report, report, report, config, config, "layers.json", "layers.json", "results.json", *commands))

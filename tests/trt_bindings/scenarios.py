@@ -105,8 +105,7 @@ def builds() -> dict[str, Any]:
         ),
         "fp16": scenario("fp16", "--precision", "fp16"),
         "fp32": scenario("fp32", "--precision", "fp32"),
-        "explicit": scenario("explicit", "-t", "FOLDER/q.onnx", "--explicit", before=explicit_model),
-        "explicit_without_qdq": scenario("explicit_no", "-t", "FOLDER/net_noqdq.onnx", "--explicit"),
+        "explicit": scenario("explicit", "-t", "FOLDER/q.onnx", before=explicit_model),
         "left_over_qdq": scenario("left_over", model=models.quantized()),
         "dla": scenario("dla", *dla, "--dla_core", "1", not_on_dla=("pool", "shape")),
         "dla_fallback": scenario("dla_fallback", *dla, "--allow_gpu_fallback", not_on_dla=("pool",)),
@@ -171,8 +170,8 @@ def translated() -> dict[str, Any]:
 
 def callbacks() -> dict[str, Any]:
     """Our classes against the real base classes, without any double."""
-    from qdq_translator.engine.builder import BuildJob, build, make_calibrator, make_logger
-    from qdq_translator.engine.versions import Api
+    from qdq_translator.board.engine.builder import BuildJob, build, make_calibrator, make_logger
+    from qdq_translator.board.engine.versions import Api
 
     api = Api(trt)
     logger = make_logger(api)
@@ -254,7 +253,7 @@ def kit() -> dict[str, Any]:
     script = importlib.util.module_from_spec(spec)
     sys.modules["run_on_device"] = script  # dataclasses look their module up
     spec.loader.exec_module(script)
-    from qdq_translator.engine.versions import Api
+    from qdq_translator.board.engine.versions import Api
 
     def execute(addresses: dict[str, int], shapes: dict[str, tuple[int, ...]]) -> None:
         def view(name: str) -> np.ndarray:

@@ -4,10 +4,10 @@
     qdq-translator deploy probes/sigmoid.onnx --board jetpack-6.2 -o probes/sigmoid     # and so on
     python -m e2e_workflow.on_device.probes.make --int64 probes/slice64                 # after its deploy
     sh collect.sh                                                                       # in each bundle, on the board
-    qdq-translator ingest sigmoid_board.tar.gz -t probes/sigmoid                        # on the desk
+    qdq-translator report sigmoid_board.tar.gz -t probes/sigmoid                        # on the desk
 
 `PROBES` names the question and what the board shows at each end: `outputs` are compared with the simulation of each end of a
-hypothesis (`core/hypotheses.py`); `device` is read from the layers of the DLA and of the GPU. The translator writes the indices
+hypothesis (`core/hypotheses.py`), and `time` with both ends of the estimate; `device` is read from the layers of the DLA and of the GPU. The translator writes the indices
 of a Slice as INT32 (rule F10): `--int64` brings those of a bundle back to INT64, for the network that other tools write.
 """
 
@@ -42,6 +42,10 @@ SLICE = (
     {"x": 0.03, "c": 0.2, "t": 0.2},
     f"c = Conv {CONV} (@x@, w0)  t = Slice(@c@, start, stop, axis)  y = Conv {CONV} (@t@, w1)",
 )
+GPU = (
+    {"x": 0.03, "c": 0.1, "e": 0.1, "f": 0.1, "h": 0.05},
+    f"c = Conv {CONV} (@x@, w0)  e = Softplus(@c@)  f = Softplus(@e@)  h = Conv {CONV} (@f@, w1)  y = Conv {CONV} (@h@, w2)",
+)
 PROBES = {
     "fusion": Probe(
         "Does the tensor between a Conv and the Add that it fuses with pass unrounded?",
@@ -64,9 +68,9 @@ PROBES = {
     "gpu": Probe(
         "Does a layer of the GPU beside the DLA compute in INT8, because all of its tensors have scales?",
         "outputs",
-        {"x": 0.03, "c": 0.1, "e": 0.1, "f": 0.1, "h": 0.05},
-        f"c = Conv {CONV} (@x@, w0)  e = Softplus(@c@)  f = Softplus(@e@)  h = Conv {CONV} (@f@, w1)  y = Conv {CONV} (@h@, w2)",
+        *GPU,
     ),
+    "transitions": Probe("What does a tensor between DLA and GPU take?", "time", *GPU),
     "average": Probe(
         "Does an average whose output has another scale than its input run in INT8 on the DLA?",
         "outputs",

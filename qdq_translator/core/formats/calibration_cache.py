@@ -27,7 +27,7 @@ ALGORITHMS = {
 """`--cache_algorithm` -> the word of the header, which has to be that of the calibrator that reads the cache. The last
 two are inferred from the names of the API; no cache of theirs was seen (fact 1.4)."""
 
-_HEADER = re.compile(r"TRT-(\d+)-(\w+)\s*$")
+_HEADER = re.compile(r"TRT-(\w+)-(\w+)\s*$")  # some tools write TRT-8XXX
 _SMALLEST_NORMAL = struct.unpack(">f", bytes.fromhex("00800000"))[0]
 
 

@@ -14,6 +14,7 @@ from qdq_translator.core.formats.rows import Row
 
 MISSING, DISOBEYED = "missing", "disobeyed"
 _SPARSE: Final = {"sparse": True}
+_LATER: Final = {"later": True}
 
 
 class Checked(Row):
@@ -55,11 +56,16 @@ class BuiltLayer(Checked):
 
 
 class ExtraLayer(Row):
-    """An engine layer that is not in the model; `change`: 'fp16 -> int8', or 'int8' if only the layout changes."""
+    """An engine layer that is not in the model; `change`: 'fp16 -> int8', or 'int8' if only the layout changes.
+    layouts: 'CHW32 -> CHW4'. between: the layer that writes and the one that reads, '' for an end of the network.
+    why: which of them asks for it."""
 
     name: str
     layer_type: str
     change: str
+    layouts: str = field(default="", metadata=_LATER)
+    between: Texts = field(default=(), metadata=_LATER)
+    why: str = field(default="", metadata=_LATER)
 
 
 class Region(Row):
@@ -105,7 +111,6 @@ class CheckSummary(Row):
     """Counts. int8: verdict -> layers planned in INT8."""
 
     obeys: bool
-    engine_layers: int
     int8: Dict[str, int]
     disobediences: int
     reformats: int
@@ -167,7 +172,8 @@ class ComparedEngines(Row):
 
 class Answer(Row):
     """Of a board. planned, other: distance of its outputs to the simulation at each end of a hypothesis, as a share of
-    their range. held: 'planned', 'other', or '' if the outputs do not decide. layers: whose device answers."""
+    their range, or of its time to the estimate. held: 'planned', 'other', or '' if they do not decide. layers: whose
+    device answers."""
 
     hypothesis: str
     planned: Optional[float] = field(metadata=_SPARSE)

@@ -8,15 +8,17 @@ report holds their digests. Needs neither ONNX nor NumPy.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import logging
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Optional, Union
+from typing import Any, Iterable, Iterator, Mapping, Optional, Union
 
-from qdq_translator.core.disk import read_text
+from qdq_translator.core.disk import file_digest, open_file, read_text
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.layer_precisions import parse_layer_precisions
@@ -24,6 +26,7 @@ from qdq_translator.core.formats.report_rows import CutParts, Report
 from qdq_translator.core.formats.rows import read, read_some
 from qdq_translator.core.formats.schemas import config_schema, only, read_json, report_schema, split_schema
 from qdq_translator.core.rules import STATED
+from qdq_translator.core.switch import clear_leftovers, inside
 
 MODEL_SUFFIX = "_noqdq.onnx"
 EXPLICIT_SUFFIX = "_explicit.onnx"
@@ -36,8 +39,9 @@ _LONGEST = 200
 
 
 def plain_name(wanted: str) -> str:
-    """A file name made from a text in a model: no folder, no control character, no leading dot."""
-    name = re.sub(r"[^\w.+@ -]", "_", wanted).lstrip(".").strip()
+    """A file name made from a text in a model: no folder, no control character, no leading dot, nothing that a program
+    reads as an option."""
+    name = re.sub(r"[^\w.+@ -]", "_", wanted).lstrip(".- ").strip()
     return name.encode("utf-8", "ignore")[:_LONGEST].decode("utf-8", "ignore") or "model"
 
 
@@ -75,7 +79,7 @@ class TranslationFiles:
     layer_arg = _Ending("_precision_config_layer_arg.txt")
     report = _Ending("_report.json")
     parts = _Ending("_parts")
-    """Folder of the parts, of `--cut_tail`; exists only if a tail was cut off."""
+    """Folder of the parts, of `--parts`; exists only if it was cut."""
 
     def __iter__(self) -> Iterator[Path]:
         """Every file of the set, whether it exists or not."""
@@ -90,6 +94,7 @@ class TranslationFiles:
         Raises UserError if there is none.
         """
         path = Path(path)
+        clear_leftovers(path if path.is_dir() else path.parent, reader=True)
         if path.is_dir():
             return cls(path, _choose(path, cls.names_in(path), model_name(model) if model else "", only_one))
         if not path.name.endswith(MODEL_SUFFIX):
@@ -103,7 +108,7 @@ class TranslationFiles:
     @staticmethod
     def names_in(folder: Path) -> list[str]:
         """The translations in a folder, the newest last."""
-        found = (p for p in folder.iterdir() if p.name.endswith(MODEL_SUFFIX))
+        found = [p for p in folder.iterdir() if p.name.endswith(MODEL_SUFFIX) and p.exists()]
         return [p.name[: -len(MODEL_SUFFIX)] for p in sorted(found, key=lambda p: (p.stat().st_mtime_ns, p.name))]
 
     def read_config(self) -> dict[str, Any]:
@@ -127,6 +132,8 @@ class TranslationFiles:
             path = folder / f"{name}{SPLIT_SUFFIX}"
             if path.is_file():
                 found = read_json(path, split_schema(), _AGAIN)
+                for row in found["parts"]:
+                    named_in(folder, row["file"], path)
                 return read(CutParts, {"tail": (), "proof": None, **found, "folder": str(folder)})
         return None
 
@@ -138,16 +145,44 @@ class TranslationFiles:
         return _precisions(read_text(self.layer_arg, _AGAIN), str(self.layer_arg), _AGAIN)
 
 
-def stated_beside(cache: Path) -> frozenset[str]:
-    """The tensors that the translated model quantized itself, by the config next to a cache of this program; none
-    without one.
+def read_lone_cache(path: Path, model: Optional[Path]) -> tuple[CalibrationCache, frozenset[str]]:
+    """A cache that is named without its set, for `model` (None: one in memory); and the tensors that the translated
+    model quantized itself, by the config next to it.
+
+    Raises UserError if the cache cannot be read, or if that config knows another cache or belongs to another model.
+    Logs a warning if nothing shows that cache and model belong together.
     """
-    name, found, _ = cache.name.rpartition("_precision_config_calib.cache")
-    files = TranslationFiles(cache.parent, name) if found and name else None
-    if files is None or not files.config.is_file():
-        return frozenset()
-    origins = files.read_config().get("scale_origins", {})
-    return frozenset(tensor for tensor, origin in origins.items() if origin.get("rule") in STATED)
+    text = read_text(path, "Check the path.")
+    config = _config_of(path)
+    wrote = config.get(DIGESTS_KEY, {}).get("cache")
+    if wrote not in (None, digest_of_json(text)):
+        what = f"{path.name} is not the file that was written with the precision config beside it."
+        raise UserError(what, f"{_AGAIN[:-1]}, or move the config away if you changed the cache on purpose.")
+    if wrote is None or not _is_of(config, model):
+        words = "Nothing shows whether %s was made for %s: only the names of tensors are compared."
+        logging.getLogger("qdq_translator").warning(words, path, model or "this model")
+    origins = config.get("scale_origins", {})
+    stated = frozenset(tensor for tensor, origin in origins.items() if origin.get("rule") in STATED)
+    return CalibrationCache.from_text(text, str(path)), stated
+
+
+def _config_of(cache: Path) -> dict[str, Any]:
+    """The config next to a cache of this program, {} without one."""
+    name, ending, rest = cache.name.rpartition("_precision_config_calib.cache")
+    files = TranslationFiles(cache.parent, name)
+    return files.read_config() if ending and not rest and files.config.is_file() else {}
+
+
+def _is_of(config: Mapping[str, Any], model: Optional[Path]) -> bool:
+    """True for the config of `model`, which is a stripped model or the one that was translated. Raises UserError for
+    the config of another translation."""
+    in_model = set_of_model(model) if model and model.is_file() else None
+    known = config.get(SET_KEY)
+    if in_model and known not in (None, in_model):
+        raise UserError(f"{model} and the precision config beside the cache are of different translations.", _AGAIN)
+    if in_model or model is None:
+        return bool(in_model and known)
+    return bool(config.get("source", {}).get("sha256", "") == file_digest(model) != "")
 
 
 def read_layer_argument(given: str) -> dict[str, str]:
@@ -161,6 +196,14 @@ def _precisions(text: str, where: str, hint: str) -> dict[str, str]:
         return parse_layer_precisions(text)
     except ValueError as error:
         raise UserError(f"{where}: {error}.", hint) from error
+
+
+def named_in(folder: Path, name: str, where: Path) -> Path:
+    """The file `name` in `folder`, as the file `where` names it. Raises UserError if that is somewhere else."""
+    try:
+        return inside(folder, name)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}.", _AGAIN) from error
 
 
 def model_name(path: str) -> str:
@@ -181,6 +224,8 @@ def _choose(folder: Path, names: list[str], model: str, only_one: bool) -> str:
     return model
 
 
+DIGESTS_KEY = "digests"
+"""Of the precision config: digests of the cache and the layer argument, which have no room for the set's id."""
 SET_KEY = "set"
 """Of the precision config and of the report's `integrity`."""
 MODEL_KEY = "qdq_translator.set"
@@ -201,9 +246,9 @@ def digest_of_json(value: Any, digits: int = DIGITS) -> str:
     return digest([json.dumps(value, sort_keys=True).encode("utf-8", "surrogateescape")], digits)
 
 
-def refuse_mixture(files: TranslationFiles) -> None:
+def refuse_mixture(files: TranslationFiles, edited: bool = False) -> None:
     """Raises UserError if the files belong to different translations, or if the report knows another cache or layer
-    argument. Without a report, or if it has no set id, only the config can show this."""
+    argument (not with `edited`). Without a report, or if it has no set id, only the config can show this."""
     report = read_json(files.report, only(report_schema(), "integrity"), _AGAIN) if files.report.is_file() else {}
     config = read_json(files.config, only(config_schema(), SET_KEY), _AGAIN) if files.config.is_file() else {}
     wrote = report.get("integrity") or {}
@@ -212,7 +257,7 @@ def refuse_mixture(files: TranslationFiles) -> None:
     for path, found in ids if in_model else ():
         if path.is_file() and found != in_model:
             raise UserError(f"{path.name} and {files.model.name} are of different translations.", _AGAIN)
-    for key, path in (("cache", files.cache), ("layer_arg", files.layer_arg)):
+    for key, path in () if edited else (("cache", files.cache), ("layer_arg", files.layer_arg)):
         if key in wrote and path.is_file() and digest_of_json(read_text(path, _AGAIN)) != wrote[key]:
             raise UserError(
                 f"{path.name} is not the file that was written with {files.report.name}.",
@@ -220,10 +265,26 @@ def refuse_mixture(files: TranslationFiles) -> None:
             )
 
 
+def earlier_files(files: TranslationFiles) -> list[str]:
+    """Names in the folder that belong to the set there now and that the next one may lack: external data, the annotated
+    model, and the parts with their manifest. Only files that this program wrote."""
+    found = [path for path in (files.model, files.annotated) if path.is_file() and set_of_model(path)]
+    names = [path.name for path in found if path != files.model]
+    if files.model in found:
+        names.append(files.model_data.name)
+    with contextlib.suppress(UserError):  # a manifest that is no manifest lists nothing
+        cut = read_json(files.parts / f"{files.name}{SPLIT_SUFFIX}", split_schema(), _AGAIN)
+        parts = [TranslationFiles(files.parts, row["file"][: -len(MODEL_SUFFIX)]) for row in cut["parts"]]
+        own = [path for part in parts if part.model.is_file() and set_of_model(part.model) for path in part]
+        names += [f"{files.parts.name}/{path.name}" for path in own]
+        names.append(f"{files.parts.name}/{files.name}{SPLIT_SUFFIX}")
+    return names
+
+
 def set_of_model(path: Path) -> Optional[str]:
     """The set's id in a model's metadata; None if absent."""
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             found = _IN_MODEL.search(file.read(_LOOK))
             if found is None:
                 file.seek(max(0, file.seek(0, 2) - _LOOK))
@@ -231,3 +292,18 @@ def set_of_model(path: Path) -> Optional[str]:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.", _AGAIN) from error
     return found[1].decode() if found else None
+
+
+def locate(path: str, model: str) -> TranslationFiles:
+    """`TranslationFiles.locate`, with a logged note if it selected the newest of several.
+
+    Raises UserError if its files do not belong together.
+    """
+    files = TranslationFiles.locate(path, model)
+    if not model and Path(path).is_dir():
+        number = len(TranslationFiles.names_in(files.folder))
+        if number > 1 and files.manifest() is None:
+            text = "%s holds %d translations; this is the newest, '%s'. -i MODEL chooses another."
+            logging.getLogger("qdq_translator").warning(text, path, number, files.name)
+    refuse_mixture(files)
+    return files

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import os
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -52,6 +53,14 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
         return values.reshape(shape, order="F" if by_column else "C")
 
 
+def read_array(stream: IO[bytes]) -> np.ndarray:
+    """The array of a .npy in a stream that can seek. Raises ValueError as `read_npy`."""
+    (shape, by_column, dtype), begin = read_header(stream), stream.tell()
+    size = _size(shape, dtype, stream.seek(0, os.SEEK_END) - begin)
+    stream.seek(begin)
+    return np.frombuffer(bytearray(stream.read(size)), dtype).reshape(shape, order="F" if by_column else "C")
+
+
 def read_npy(path: Path) -> np.ndarray:
     """The array of a .npy, mapped. Raises ValueError for another file and for Python objects, OSError if it cannot be
     read or is not a regular file."""
@@ -66,7 +75,18 @@ def read_header(file: Any) -> Header:
     """Reads a .npy up to its values. Raises ValueError for another file type, Python objects and impossible sizes."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, by_column, dtype = read(file)
+    try:
+        shape, by_column, dtype = read(file)
+    except (
+        SyntaxError,
+        TypeError,
+        LookupError,
+        RecursionError,
+        MemoryError,
+        OverflowError,
+        tokenize.TokenError,
+    ) as error:
+        raise ValueError("its header cannot be read") from error
     if dtype.hasobject:
         raise ValueError("it contains Python objects")
     if any(isinstance(size, bool) or size < 0 for size in shape) or len(shape) > 32:

@@ -13,6 +13,7 @@ from typing import Any, Iterable, Mapping
 import numpy as np
 
 from qdq_translator.core.errors import UserError
+from qdq_translator.core.formats.npz import read_array
 from qdq_translator.core.formats.schemas import read_json
 
 _HINT = "Name a file that 'polygraphy run' wrote with --save-inputs or --save-outputs."
@@ -56,7 +57,6 @@ def _array(held: Any, name: str, path: Path) -> np.ndarray:
     """Array in `{"array": base64 of an .npy}`, optionally in `values`."""
     try:
         inner = held.get("values", held)
-        data = base64.b64decode(inner["array"], validate=True)
-        return np.asarray(np.load(io.BytesIO(data), allow_pickle=False))
+        return read_array(io.BytesIO(base64.b64decode(inner["array"], validate=True)))
     except Exception as error:  # NumPy raises various types
         raise UserError(f"{path}: '{name}' is not an array of Polygraphy's.", _HINT) from error

@@ -40,21 +40,14 @@ class CacheVersion(Row):
 
 
 class WeightParts(Row):
-    """Elements of weights: in INT8, and above it by design, by a limit of the DLA, or avoidably. total: the sum of the
-    other four.
-    """
+    """Layers, or elements of weights: in INT8, and above it by design, by a limit of the DLA, or avoidably. total: the
+    sum of the other four."""
 
     total: int
     int8: int
     by_design: int
     limit: int
     avoidable: int
-
-
-class LayerParts(WeightParts):
-    """The same in layers. without_float_data: layers on shapes, integers or constants, not in `total`."""
-
-    without_float_data: int
 
 
 class MacParts(Row):
@@ -76,7 +69,7 @@ class Coverage(Row):
     before a float output a float output, and a graph output never gets an inferred scale (rule S2). Limit: all its
     tensors have scales, but a limit of the DLA keeps it in FP16 or moves it to the GPU. Avoidable: all others."""
 
-    layers: LayerParts
+    layers: WeightParts
     macs: MacParts
     weights: WeightParts
 
@@ -135,8 +128,8 @@ class LayerPlan(Row):
     float activations. missing: those without a scale. listed: in `fp16_nodes` and in the layer argument, because it
     reads a tensor without scale. by_design: see `coverage`. macs: None if unknown. weights: elements. cause:
     avoidable layer: the tensor whose scale would give the first missing one; else ''. cure: avoidable layer: the
-    suggested action; else ''. macs_share, weights_share: 0 to 1 of the network's; None if unknown or if the network
-    has none. cost: None off the DLA."""
+    suggested action; else ''. macs_share: 0 to 1 of the network's; None if unknown or if the network has
+    none. cost: None off the DLA."""
 
     name: str
     op: str
@@ -154,13 +147,20 @@ class LayerPlan(Row):
     cause: str = ""
     cure: str = ""
     macs_share: Optional[float] = None
-    weights_share: Optional[float] = None
     cost: Optional[LayerCost] = None
 
     @property
     def milliseconds(self) -> Optional[float]:
         """Estimated; None on the GPU, for a part of another layer, and if it is unknown."""
         return None if self.cost is None or self.cost.fused_into else self.cost.milliseconds
+
+    @property
+    def saved_by_int8(self) -> Optional[float]:
+        """Milliseconds less than in FP16 by the estimate; None as `milliseconds` is."""
+        cost = self.cost
+        if cost is None or cost.fused_into or cost.fp16_milliseconds is None or cost.int8_milliseconds is None:
+            return None
+        return cost.fp16_milliseconds - cost.int8_milliseconds
 
     @property
     def avoidable(self) -> bool:
@@ -245,7 +245,7 @@ class FoundCauses(Row):
 
 
 class Finding(Row):
-    """A violated limit of the DLA. limit: its row in `qdq_translator/targets/dla/limits.py`. text: the limit.
+    """A violated limit of the DLA. limit: its row in `translation/targets/dla/limits.py`. text: the limit.
     found: in the model. effect: 'gpu' or 'dla-fp16'. source: public source of the limit; sources state limits, not
     consequences: that a layer outside an INT8 limit runs in FP16, and outside any other limit on the GPU, is
     inferred. status: 'documented' if the source states the limit, 'inferred' if it follows from other evidence."""
@@ -281,14 +281,13 @@ class Counts(Row):
 
 
 class Share(Row):
-    """Layers of one verdict. macs, macs_share: None if unknown. milliseconds, milliseconds_share: of the layers on
-    the DLA; None on the GPU."""
+    """Layers of one verdict. macs, macs_share: None if unknown. milliseconds: of the layers on the DLA; None on
+    the GPU."""
 
     layers: int
     macs: Optional[int]
     milliseconds: Optional[float]
     macs_share: Optional[float] = None
-    milliseconds_share: Optional[float] = None
 
 
 class Shares(Row):
@@ -328,18 +327,24 @@ class Dla(Row):
 
 class Cost(Row):
     """An estimate from published figures (cost.md) for one DLA core. milliseconds: all layers on the DLA; None if a
-    shape is unknown or no figure is published. fp16_milliseconds: the same with all layers in FP16.
-    between_milliseconds: transitions between DLA and GPU: 0.58 per further DLA region, half of that for GPU layers
-    before the first or after the last region, and the GPU's convolutions and matrix products at 10e12 MACs per second,
-    within a factor of 1.7; includes its other layers. total_milliseconds: `milliseconds` and `between_milliseconds`.
-    extrapolated_milliseconds: the part of `milliseconds` for operators without published times. what: description of
-    the estimate. note: the power mode or clock, or why there is no figure. unknown_layers: layers without an estimate.
-    model: `name`, `source`, `clock_ghz` and the parameters; None without a figure."""
+    shape is unknown or no figure is published. fp16_milliseconds: the same with all layers in FP16. gpu_milliseconds:
+    layers on the GPU in addition. transition_milliseconds, transition_high_milliseconds: conversions between DLA and
+    GPU at the low and at the high end (hypothesis `transitions`). total_milliseconds, total_high_milliseconds: the sum
+    of the three at each end. all_gpu_milliseconds, all_gpu_fp16_milliseconds: the whole network, as it was before
+    rewrites, on the GPU in INT8 and in FP16. extrapolated_milliseconds: the part of `milliseconds` for operators
+    without published times. what: description of the estimate. note: the power mode or clock, or why there is no
+    figure. unknown_layers: layers without an estimate. model: `name`, `source`, `clock_ghz` and the parameters; None
+    without a figure."""
 
     milliseconds: Optional[float]
     fp16_milliseconds: Optional[float]
-    between_milliseconds: Optional[float]
+    gpu_milliseconds: Optional[float]
+    transition_milliseconds: Optional[float]
+    transition_high_milliseconds: Optional[float]
     total_milliseconds: Optional[float]
+    total_high_milliseconds: Optional[float]
+    all_gpu_milliseconds: Optional[float]
+    all_gpu_fp16_milliseconds: Optional[float]
     extrapolated_milliseconds: Optional[float]
     what: str
     note: str
@@ -420,8 +425,8 @@ class TensorScale(Row):
 
 
 class WeightCheck(Row):
-    """One quantized weight of one layer. weight, node: initializer and the layer that uses it. codes: number of
-    trained INT8 values. reproduced: those that TensorRT's own quantization of the written weights reproduces (a
+    """One quantized weight of one layer. weight, node: initializer and the layer that uses it. codes: number of trained
+    INT8 values. reproduced: those that TensorRT's own quantization of the written weights reproduces (a
     channel whose sign was folded in counts with its sign). channels: output channels. mixed_channels: those with
     several scales (quantized along another axis), which no scale of TensorRT's can reproduce. full_channels: the
     others that use +-127, where TensorRT must reproduce every value. full_reproduced: share reproduced in those;
@@ -483,7 +488,8 @@ class UnplacedPart(Row):
 
 
 class Part(UnplacedPart):
-    """One network of those that a model was cut into. role: 'before', 'dla' or 'tail'. milliseconds: estimated."""
+    """One network of those that a model was cut into. role: 'before', 'dla', 'between' or 'after'. milliseconds:
+    estimated."""
 
     gpu_layers: Optional[int] = field(default=None, metadata=_SPARSE)
     subgraphs: Optional[int] = field(default=None, metadata=_SPARSE)
@@ -494,11 +500,10 @@ class Proof(Row):
     """runs: inputs on which the parts, one after the other, gave the bits of the whole."""
 
     runs: int
-    equal_bits: bool
 
 
 class CutParts(Row):
-    """Result of `--cut_tail`. folder: next to the report. parts: in order of execution, as in `NAME_split.json`.
+    """Result of `--parts`. folder: next to the report. parts: in order of execution, as in `NAME_split.json`.
     tail: layers of the tail. proof: of the parts against the whole. tail_macs_share: 0 to 1, None if unknown."""
 
     folder: str
@@ -750,11 +755,20 @@ class RestoreSummary(Row):
 
 
 class DeploySummary(Row):
-    """`deploy --json`. dla: layers per verdict. verdict: None if nothing was compared; reasons: for it. failed: missed
-    thresholds. consumers: program -> its commands on the board; refused: program -> why. redone: steps."""
+    """`deploy --json`. good: None if nothing was measured on data; reason: for it; next: the command, or what to do.
+    target: device. cost: estimate. scores: metric -> values of the model and of what was written. dla: layers per
+    verdict. milliseconds: of the whole network. verdict: None if nothing was compared; reasons: for it. failed: missed
+    thresholds. consumers: program -> its commands on the board; refused: program -> why. redone: steps.
+    accuracy: sentences on what INT8 lost and what cures it."""
 
     folder: str
     network: str
+    good: Optional[bool]
+    reason: str
+    next: str
+    target: str
+    cost: Optional[Cost]
+    scores: Dict[str, Tuple[float, float]]
     coverage: Coverage
     dla: Optional[Counts]
     milliseconds: Optional[float]
@@ -764,6 +778,7 @@ class DeploySummary(Row):
     consumers: Dict[str, List[str]]
     refused: Dict[str, str]
     redone: Texts
+    accuracy: Texts = ()
 
 
 class Metric(Row):
@@ -776,7 +791,8 @@ class Metric(Row):
 
 class Summary(Row):
     """The last output of `translate`, and one row of `translate --json`. source: as named on the command line. preset:
-    the flags that a preset sets. failed: missed thresholds, '' for none. not_cut: why there are no parts.
+    the flags that a preset sets. failed: missed thresholds, '' for none. not_cut: why there are no parts. accuracy:
+    sentences of `--recover`.
     """
 
     source: str
@@ -799,3 +815,4 @@ class Summary(Row):
     failed: str
     not_cut: str = ""
     metric: Optional[Metric] = field(default=None, metadata=_SPARSE)
+    accuracy: Texts = field(default=(), metadata=_SPARSE)

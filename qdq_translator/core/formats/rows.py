@@ -1,8 +1,8 @@
 """Rows of our JSON files: a subclass of `Row` defines writing, reading and the schema of both.
 
 Fields become keys in their order. Their metadata may contain `key` (another name in the file), `digits` (a float is
-rounded to them), `finite` (True: a float that is infinite or NaN becomes null), `later` (True: files of earlier
-versions lack the key) and `sparse` (True: omitted if empty or None).
+rounded to them), `finite` (True: may be null, for a float that is infinite or NaN), `later` (True: files of
+earlier versions lack the key) and `sparse` (True: omitted if empty or None).
 Annotations: str, bool, int, float, Any (an object), Literal, Optional, Tuple[X, ...], List[X], Dict[str, X], unions of
 plain types, and other rows.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
 from typing import (
     TYPE_CHECKING,
@@ -59,11 +60,13 @@ class Row:
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON: rows become objects, tuples lists."""
+    """The value as JSON: rows become objects, tuples lists, and numbers that are not finite null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no such number, and strict readers refuse the words Infinity and NaN
     if isinstance(value, _SCALARS):
         return value
     if isinstance(value, (list, tuple)):
-        return [item if isinstance(item, _SCALARS) else plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     found = {}
@@ -73,14 +76,17 @@ def plain(value: Any) -> Any:
             item = _rounded(item, about)
             if "sparse" in about and item in ("", None, {}):
                 continue
-        found[key] = item if isinstance(item, _SCALARS) else plain(item)
+        found[key] = plain(item)
     return found
 
 
+def json_text(value: Any, **form: Any) -> str:
+    """JSON of rows and of values of JSON types, without NaN and infinite numbers. form: of `json.dumps`."""
+    return json.dumps(plain(value), allow_nan=False, **form)
+
+
 def _rounded(item: Any, about: Mapping[str, Any]) -> Any:
-    """A value as the metadata of its field specify: null if it is not finite, rounded to the given digits."""
-    if "finite" in about and not math.isfinite(item):
-        return None
+    """A value rounded to the digits in the metadata of its field."""
     return round(item, about["digits"]) if "digits" in about and item else item
 
 
@@ -124,7 +130,7 @@ def made_of(row: Type[T], thing: Any) -> T:
 
 
 def maybe(schema: Schema) -> Schema:
-    """The same, or null."""
+    """The schema of the same values, or null."""
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     return {**schema, "type": [*kinds, "null"]}
 

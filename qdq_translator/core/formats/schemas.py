@@ -8,6 +8,7 @@ sentence.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, NoReturn, Optional
@@ -65,6 +66,8 @@ def config_schema() -> Schema:
     later = {
         "int8_tensor_scales": _map(NUMBER),
         "fp16_nodes": _TEXTS,
+        "fp32_nodes": _TEXTS,
+        "gpu_nodes": _TEXTS,
         "schema_version": COUNT,
         "generator": TEXT,
         "scale_origins": _map(schema_of(Origin)),
@@ -76,6 +79,7 @@ def config_schema() -> Schema:
         },
         "source": _FILE,
         "cache_version": schema_of(CacheVersion),
+        "digests": _map(TEXT),
         "set": TEXT,
     }
     return _record({}, later)
@@ -123,6 +127,24 @@ DEVICE_RESULTS = _record(
     }
 )
 """The output of `e2e_workflow/on_device/run_on_device.py`; only the keys that are used here."""
+
+BOARD_OUTPUTS = _list(_record({"name": TEXT, "dimensions": TEXT, "values": {"type": "array"}}))
+"""trtexec's --exportOutput."""
+
+LONGEST_MS = 1e9
+PROFILE = _list({"type": "object", "properties": {"name": TEXT, "averageMs": {**NUMBER, "maximum": LONGEST_MS}}})
+"""trtexec's --exportProfile; its first row holds a count only."""
+
+_STEP = _record({"key": TEXT, "files": _map(TEXT)})
+DEPLOY = _record(
+    {
+        "schema_version": {"type": "integer", "enum": [1]},
+        "kind": _one_of("qdq-translator deploy"),
+        "steps": _map(_STEP),
+    },
+    {"files": _map(TEXT)},
+)
+"""deploy.json of a bundle. files: all that were written, with their digests; manifests of version 0.3 lack it."""
 
 _ENDS = {"type": ["array", "null"], "items": {"type": ["object", "string"]}}
 LAYER_INFO: Schema = {
@@ -178,10 +200,18 @@ def parse_json(text: str, schema: Schema, where: str, hint: str) -> Any:
         raise UserError(f"{where} is nested too deeply for a file of this program.", hint) from error
     except ValueError as error:
         raise UserError(f"{where} is not JSON: {error}.", hint) from error
-    fault = _fault(content, schema)
-    if fault:
-        raise UserError(f"{where}: {fault}.", hint)
+    key = id(schema), hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    if _VALID.get(key) is not schema:
+        fault = _fault(content, schema)
+        if fault:
+            raise UserError(f"{where}: {fault}.", hint)
+        _VALID[key] = schema
     return content
+
+
+_VALID: dict[tuple[int, bytes], Schema] = {}
+"""The texts that were valid, by schema and digest: one run of `deploy` reads the same report a dozen times, and the
+check takes most of it. The schema as value keeps its id from being used again."""
 
 
 def _fault(content: Any, schema: Schema) -> str:

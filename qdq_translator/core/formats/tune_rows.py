@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import field
-from typing import Any, Dict, Final, Optional, Tuple
+from typing import Any, Dict, Final, Iterator, Optional, Tuple
 
 from qdq_translator.core.formats.report_rows import Source, Texts
 from qdq_translator.core.formats.rows import Row
-from qdq_translator.core.formats.verify_rows import Account
+from qdq_translator.core.formats.verify_rows import Account, Cure
 
 _ASKED: Final = {"sparse": True}
+MOST_CURES: Final = 3
+"""Causes that a summary names."""
 FP16: Final = "all layers in FP16"
 """`why` that point was measured."""
 
@@ -33,13 +35,15 @@ class Cost(Row):
 
 class Measured(Row):
     """score: on `samples` samples, in the metric's own unit. complete: these are all samples. drop: from the reference
-    on the same samples; interval: of the drop, 99%, None if the metric is not a mean over samples."""
+    on the same samples; interval: of the drop, 99%, None if the metric is not a mean over samples. noise: energy of the
+    outputs' error, relative to their own and summed over the outputs, on some of the samples."""
 
     score: float
     samples: int
     complete: bool
     drop: float
     interval: Optional[Tuple[float, ...]] = None
+    noise: float = field(default=0.0, metadata={"finite": True, "later": True})
 
     @property
     def error(self) -> Optional[float]:
@@ -61,18 +65,19 @@ class Goal(Row):
         return math.inf if self.max_drop is None else self.max_drop + 1e-9
 
     def affords(self, cost: Cost) -> bool:
-        """Within the budget of milliseconds."""
+        """Whether a cost is within the budget of milliseconds."""
         return self.budget_ms is None or (cost.milliseconds is not None and cost.milliseconds <= self.budget_ms)
 
     def allows(self, point: Any) -> bool:
-        """Within both; never for a point that was not measured on all samples."""
+        """Whether a point is within the drop and the budget; never if it was not measured on all samples."""
         return bool(point.measured.complete and self.affords(point.cost) and point.measured.drop <= self.most)
 
     def rank(self, point: Any) -> Tuple[Any, ...]:
         """Least is best; first all points within both."""
         if self.budget_ms is None and self.allows(point):
             return (False, *point.cost.key, point.measured.drop)
-        return (not self.allows(point), not self.affords(point.cost), point.measured.drop, *point.cost.key)
+        measured = point.measured
+        return (not self.allows(point), not self.affords(point.cost), measured.drop, measured.noise, *point.cost.key)
 
 
 class Tuned(Row):
@@ -104,35 +109,23 @@ class Metric(Row):
     held_out: Optional[float] = field(default=None, metadata=_ASKED)
 
 
-class Sum(Row):
-    """An FP16 set. tensors: of it; the shares (0 to 1) of the noise energy that it should remove by the account, and
-    that it removes."""
-
-    tensors: int
-    expected_share: float
-    measured_share: float
-
-
-class Loud(Row):
-    """tensor: or 'weights of' a layer. layers: to keep in FP16 for it. noise_share: 0 to 1."""
-
-    tensor: str
-    layers: Texts
-    noise_share: float
-
-
 class Ranking(Row):
-    """Noise of one point. tensors: largest share first."""
+    """Noise of one point."""
 
     changes: Dict[str, Any]
     kept_fp16: Texts
-    tensors: Tuple[Loud, ...]
     account: Account
+
+
+LEAST_TOLD = 1e-3
+"""Milliseconds of a change that a first screen names although it leaves the metric as it was."""
 
 
 class Tuning(Row):
     """front: points measured on all samples of which no other is as cheap and better, cheapest first. evaluations:
-    networks measured. command: translates the best point again. held_out: samples that the search did not see."""
+    networks measured. passes: of the network over the samples, all together; limit: the most that were allowed.
+    interrupted: the search did not end. cures: measured on the way to the best point, which is the last. command:
+    translates the best point again. held_out: samples that the search did not see."""
 
     schema_version: int
     kind: str
@@ -144,11 +137,38 @@ class Tuning(Row):
     best: Tuned
     front: Tuple[Tuned, ...]
     points: Tuple[Tuned, ...]
-    additivity: Tuple[Sum, ...]
+    cures: Tuple[Cure, ...]
+    passes: float
+    limit: float
+    interrupted: bool
     model: Source
     goal: Goal
-    seed: int
     sensitivity: Tuple[Ranking, ...]
     command: str
     seconds: float
     held_out: Optional[Data] = field(default=None, metadata=_ASKED)
+
+    @property
+    def remedies(self) -> Texts:
+        """What was lost, what each cure gains and costs, and what is left, a sentence each, for a first screen."""
+        first, best, goal = self.points[0], self.best, self.goal
+        after, before = (f"{point.measured.score:.4g}" for point in (best, first))
+        about = f"{self.metric.name} {after} on {self.data.samples} samples"
+        about += f", {before} without help" if before != after else ""
+        told = [cure for cure in self.cures[-1:] if before != after or abs(cure.milliseconds or 0.0) >= LEAST_TOLD]
+        sentences = [about, *(cure.words for cure in told)]
+        if not goal.holds and goal.max_drop is not None:
+            sentences += _left(self, goal.max_drop)
+        return tuple(sentences)
+
+
+def _left(found: Tuning, most: float) -> Iterator[str]:
+    """Why a search did not reach its goal."""
+    yield f"{found.best.measured.drop:.3g} is still lost, {most:g} was allowed"
+    fp16 = next((point for point in found.points if point.why == FP16), None)
+    if fp16 is not None and fp16.measured.drop > most:
+        yield f"FP16 itself loses {fp16.measured.drop:.3g}: some values are too large or too small for it"
+    for ranking in found.sensitivity[:1]:
+        rows = [row for row in ranking.account.entries if row.layers]
+        loud = [f"'{row.name}' ({100 * row.share:.0f}%)" for row in rows[:MOST_CURES]]
+        yield f"most noise comes from {', '.join(loud)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import field
-from typing import Any, Dict, Final, Optional, Tuple
+from typing import Any, Dict, Final, Literal, Optional, Tuple
 
 from qdq_translator.core.formats.report_rows import Source, Texts
 from qdq_translator.core.formats.rows import Row
@@ -18,8 +18,13 @@ from qdq_translator.core.words import counted
 CLIPPED, UNUSED_BITS = 0.01, 1.5
 """A tensor with a larger clipped share, or more unused bits, does not fit its scale; if most tensors do not, the data
 differ."""
-SHOWN_REMAINDER = 0.1
-"""The share of the noise at the outputs that the sum of an account may miss without a message."""
+SHOWN_REMAINDER, MOST_REMAINDER = 0.1, 2.0
+"""The share of the noise at the outputs that the sum of an account may miss without a message, and beyond which it is
+no figure."""
+EQUAL, ROUNDING, SUSPICIOUS, BROKEN = VERDICTS = ("equal", "within expected rounding", "suspicious", "broken")
+GOOD = (EQUAL, ROUNDING)
+NOT_MEASURED = "not measured: random inputs"
+"""In place of a good verdict without data."""
 FITS = "fits"
 """The cause if nothing is wrong."""
 _LATER: Final = {"later": True}
@@ -90,22 +95,60 @@ class Outputs(Row):
 
 class Verdict(Row):
     """Verdict on one output. expected_db: SQNR of rounding alone. least_db: below it, it is suspicious. where: the
-    deciding slice, '' for the whole."""
+    deciding slice, '' for the whole. decided: clear decisions of the model as given; changed: those that the engine
+    decides otherwise."""
 
     verdict: str
     sqnr_db: float = field(metadata=_FINITE)
     expected_db: float = field(metadata=_FINITE)
     least_db: float = field(metadata=_FINITE)
     where: str = ""
+    decided: int = field(default=0, metadata=_LATER)
+    changed: int = field(default=0, metadata=_LATER)
+
+
+class Cure(Row):
+    """A change of the translation that regains accuracy. what: in words, such as '3 layers in FP16'. changes: option ->
+    value. layers: to keep in FP16. gain: of the metric in its unit, or of the worst output in dB, over the options as
+    given. milliseconds: that it adds by the estimate; None without one. int8_macs: share (0 to 1) of MACs that are then
+    in INT8. applied: the translation has it. command: that translates with it; '' for one of a search."""
+
+    what: str
+    changes: Dict[str, Any]
+    layers: Texts
+    gain: float = field(metadata=_FINITE)
+    milliseconds: Optional[float]
+    int8_macs: float
+    applied: bool
+    unit: Literal["metric", "dB"] = field(default="metric", metadata=_LATER)
+    command: str = field(default="", metadata=_LATER)
+
+    @property
+    def words(self) -> str:
+        """'3 layers in FP16: metric +6, +0.02 ms (estimated)'."""
+        gain = (
+            f"metric {self.gain:+.3g}"
+            if self.unit == "metric"
+            else f"{self.gain:+.1f} dB"
+            if math.isfinite(self.gain)
+            else "nothing is lost"
+        )
+        macs = f"{100 * self.int8_macs:.3g}% of MACs in INT8"
+        time = macs if self.milliseconds is None else f"{self.milliseconds:+.2g} ms (estimated)"
+        return f"{self.what}: {gain}, {time}"
 
 
 class Judged(Row):
     """Verdicts on a translation. outputs: name -> verdict. reasons: sentences on causes for suspicion other than the
-    measurements at its outputs."""
+    measurements at its outputs. reason: the cause of a verdict that is not good: a tensor, a layer, a rule, or the
+    data. remedy: the command against it. cures: layers in FP16, the cheapest first."""
 
     overall: str
     outputs: Dict[str, Verdict]
     reasons: Texts
+    reason: str = field(default="", metadata=_LATER)
+    remedy: str = field(default="", metadata=_LATER)
+    cures: Tuple[Cure, ...] = field(default=(), metadata=_LATER)
 
 
 class Jump(Row):
@@ -133,8 +176,7 @@ class Jump(Row):
 
 
 class Layer(Row):
-    """One tensor, as its layer makes it (None for a graph input) and as its readers read it. inherited_db: SQNR of its
-    layer's inputs."""
+    """One tensor, as its layer makes it (None for a graph input) and as its readers read it."""
 
     tensor: str
     node: str
@@ -142,7 +184,6 @@ class Layer(Row):
     scale: Optional[float]
     made: Optional[Compared]
     read: Compared
-    inherited_db: float = field(metadata=_FINITE)
     notes: Texts
 
 
@@ -195,7 +236,7 @@ class AuditedScale(Row):
 
     @property
     def damage(self) -> float:
-        """That noise relative to the tensor's energy."""
+        """Noise energy that a better range would remove, relative to the tensor's."""
         return float(10 ** (-self.sqnr_db / 10) * self.excess)
 
 
@@ -229,7 +270,8 @@ class Audit(Row):
 
 class Rounding(Row):
     """Roundings measured together: of tensors with one scale, or of the weights of layers. name: for a reader. layers:
-    to keep above INT8 for it. share: of the sum. sqnr_db: at the outputs, with these roundings alone."""
+    to keep above INT8 for it. share: of the sum. sqnr_db: at the outputs, with these roundings alone. rule: that gave
+    the scale. milliseconds: that the layers cost more in FP16 on a DLA by the estimate."""
 
     name: str
     tensors: Texts
@@ -238,6 +280,8 @@ class Rounding(Row):
     share: float
     sqnr_db: float = field(metadata=_FINITE)
     causes: Texts
+    rule: str = field(default="", metadata=_LATER)
+    milliseconds: Optional[float] = field(default=None, metadata=_LATER)
 
 
 class Account(Row):
@@ -261,13 +305,16 @@ class Account(Row):
             f"Noise account: {counted(len(self.entries), 'rounding')}, each alone, add up to {total:.1f} dB at the "
             f"outputs; all together measured: {whole:.1f} dB on {counted(self.samples, 'sample')}"
         )
-        if abs(off) > SHOWN_REMAINDER:
+        if off < -MOST_REMAINDER:
+            text += ". Roundings interact so strongly that their sum means nothing; their order still does"
+        elif abs(off) > SHOWN_REMAINDER:
             text += f". Roundings interact: the sum {'misses' if off > 0 else 'exceeds it by'} {100 * abs(off):.0f}%"
         return f"{text}."
 
 
 class Freed(Row):
-    """Tensors left float, or layers kept above INT8, and the worst output then. metric: the user's own."""
+    """Tensors left float, or layers kept above INT8, and the worst output then. metric: the user's own. milliseconds:
+    see `Rounding`."""
 
     tensor: str
     tensors: Texts
@@ -279,19 +326,18 @@ class Freed(Row):
     metric: Optional[float]
     noise_share: float = field(metadata=_LATER)
     causes: Texts = field(metadata=_LATER)
+    milliseconds: Optional[float] = field(default=None, metadata=_LATER)
 
 
 class Sensitivity(Row):
     """ranking: each alone left float, everything else in INT8, best first. chosen: with the layers of those before it
-    kept above INT8. layer_argument: complete, with layers that the translation names already; the addition alone; as
-    keep_fp16. enough: the metric is reached before anything is kept. command: that translates again, '' for none."""
+    kept above INT8. layer_argument: complete, with layers that the translation names already; as keep_fp16. enough: the
+    metric is reached before anything is kept. command: that translates again, '' for none."""
 
     baseline_db: float = field(metadata=_FINITE)
-    baseline_cosine: float
     baseline_metric: Optional[float]
     ranking: Tuple[Freed, ...]
     chosen: Tuple[Freed, ...]
-    layer_argument_addition: str
     layer_argument: str
     layers: Texts
     keep_fp16: Texts
@@ -313,7 +359,6 @@ class Simulation(Row):
     layer_arg: bool
     tensors_held_in_int8: int
     tensors_inside_fusions: int
-    tensors_that_stay_float: int
     layers_in_int8: int
     layers_above_int8: int
     weights_rounded: int
@@ -331,10 +376,11 @@ class Inputs(Row):
 
 
 class MetricDrop(Row):
-    """drop: from the explicit model to the simulated engine."""
+    """drop: from the float model, or else the explicit one, to the simulated engine; stages: those two."""
 
     name: str
     drop: float
+    stages: Tuple[str, ...] = field(default=(), metadata=_LATER)
 
 
 class Verification(Row):

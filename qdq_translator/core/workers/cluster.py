@@ -27,13 +27,44 @@ PAUSE = 1.0
 """Seconds that the scheduler has to find out which workers are left."""
 
 
+def refuse_plain_text(address: str) -> None:
+    """Raises UserError for a scheduler on a public address without TLS: anyone who can reach it may run any code on its
+    workers, and on this machine. Dask's own setting for an encrypted connection, if it is off, allows it."""
+    import ipaddress
+    import socket
+    from urllib.parse import urlsplit
+
+    scheme, _, rest = address.rpartition("://")
+    if scheme in ("tls", "wss", "inproc") or dask_setting("distributed.comm.require-encryption") is False:
+        return
+    with contextlib.suppress(OSError, ValueError):  # no address: connecting to it reports that
+        host = urlsplit(f"//{rest}").hostname
+        for *_, place in socket.getaddrinfo(host, None):
+            if ipaddress.ip_address(str(place[0]).partition("%")[0]).is_global:
+                raise UserError(
+                    f"The scheduler at {address} is on a public address, and its connection is not encrypted.",
+                    "Start it with TLS (docs/workers.md) and name it tls://..., or set "
+                    "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=False if nobody else can reach it.",
+                )
+
+
+def dask_setting(key: str) -> Any:
+    """A setting of Dask, None by default."""
+    import dask.config
+
+    return dask.config.get(key, None)
+
+
 class Cluster(Engine):
     """A Dask cluster. Raises UserError without a scheduler (after ten seconds) and for workers of another version."""
 
     def __init__(self, address: str) -> None:
         distributed = needed(
-            "distributed", "--scheduler needs Dask, which is not installed.", "pip install 'qdq-translator[cluster]'"
+            "distributed",
+            "--scheduler needs Dask, which is not installed.",
+            "pip install '.[cluster]' in a checkout of qdq-translator",
         )
+        refuse_plain_text(address)
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         self._address = address
         self._sent: collections.deque[dict[str, Any]] = collections.deque(maxlen=KEPT_PARTS)
@@ -45,7 +76,7 @@ class Cluster(Engine):
         except Exception as error:  # OSError, TimeoutError, ValueError for an invalid address
             raise UserError(
                 f"The scheduler at {address} cannot be reached: {error}.".replace("..", "."),
-                "Start it with 'dask scheduler', or name another with --scheduler.",
+                "Start it with 'dask scheduler --host 127.0.0.1', or name another with --scheduler.",
             ) from error
         try:
             self._check()

@@ -25,7 +25,10 @@ FEWEST_SHARDS = 16
 
 
 class Work(ABC):
-    """Something to be done with every run of some samples. It is pickled to reach a worker, which opens it once."""
+    """Something to be done with every run of some samples. It is pickled to reach a worker, which opens it once.
+    passes: of the network, that each run needs."""
+
+    passes: float = 1.0
 
     @abstractmethod
     def open(self) -> Callable[[int], Any]:

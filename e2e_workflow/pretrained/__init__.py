@@ -1,0 +1,1 @@
+"""Trained networks that public packages ship, as a benchmark: registry, data, and the table of all paths."""

@@ -1,0 +1,89 @@
+"""A network for TensorRT 11 compared with the model that it was made from, without a translation."""
+
+from __future__ import annotations
+
+from typing import Dict, Iterator, NamedTuple, Tuple
+
+import onnx
+from onnx import numpy_helper
+
+from qdq_translator.core.command_options import VerifyOptions
+from qdq_translator.core.formats.verify_rows import Outputs
+from qdq_translator.core.options import check_metric_drop, parse_shapes
+from qdq_translator.core.progress import Progress
+from qdq_translator.lab.simulate.compare import EXPLICIT, Comparing, compared_outputs, outputs_of, scoring
+from qdq_translator.lab.simulate.evaluation import Evaluation
+from qdq_translator.lab.simulate.inputs import given_samples, input_specs, random_samples, usable
+from qdq_translator.lab.simulate.run import ExplicitNetwork
+from qdq_translator.lab.simulate.user_metric import metric_for
+from qdq_translator.lab.verification import NETWORK, missed, runnable, with_same_ends
+from qdq_translator.translation.ir.io import load_model
+
+UNLIKE = 0.5
+"""Cosine of the outputs below which two networks do not compute the same function, even on random inputs."""
+
+
+class Migrated(NamedTuple):
+    """samples: how many were run, and of what. failed: a sentence for each missed threshold."""
+
+    model: str
+    explicit_network: str
+    samples: int
+    inputs: str
+    outputs: Outputs
+    failed: Tuple[str, ...]
+
+    def lines(self) -> Iterator[str]:
+        """What `verify` prints."""
+        yield f"{self.explicit_network} against {self.model}, {self.samples} samples ({self.inputs}), in ONNX Runtime:"
+        for name, row in self.outputs.pairs[0].outputs.items():
+            top1 = "" if row.top1_agreement is None else f", same Top-1 {row.top1_agreement:.1f}%"
+            ratio = "equal" if row.identical else f"{row.sqnr_db:.1f} dB"
+            yield f"  {name}: {ratio}, cosine {row.cosine:.5f}, largest difference {row.max_abs:.4g}{top1}"
+        for stage, value in self.outputs.metric.items():
+            yield f"  metric of the {'model' if stage == EXPLICIT else stage}: {value:.6g}"
+
+
+def _steps(network: onnx.ModelProto) -> Dict[str, float]:
+    """Input -> step size of the quantizer that reads it, through Casts at most: random inputs stay in its range."""
+    source = {value.name: value.name for value in network.graph.input}
+    steps: Dict[str, float] = {}
+    constants = {tensor.name: tensor for tensor in network.graph.initializer}
+    for node in network.graph.node:
+        if node.op_type == "Cast" and node.input[0] in source:
+            source[node.output[0]] = source[node.input[0]]
+        elif node.op_type == "QuantizeLinear" and node.input[0] in source and node.input[1] in constants:
+            steps[source[node.input[0]]] = float(numpy_helper.to_array(constants[node.input[1]]).max())
+    return steps
+
+
+def migrated(options: VerifyOptions, network: str, progress: Progress, where: Evaluation) -> Migrated:
+    """Both on the same inputs. Raises UserError if their inputs or outputs differ in name or type."""
+    model = load_model(options.model)[0]
+    other = with_same_ends(network, model)
+    explicit = ExplicitNetwork.of(runnable(model))
+    sizes = parse_shapes(options.shapes)
+    if options.data is None:
+        samples = random_samples(input_specs(model, sizes), _steps(other), options.samples, options.seed)
+    else:
+        samples = given_samples(options.data, options.labels, model, sizes, options, explicit.ends.inputs)
+        samples = usable(samples, options.ignore_nonfinite, progress, where)
+    metric = metric_for(options.metric, samples, model)
+    check_metric_drop(options.max_drop, metric)
+    stages, names, pairs = (
+        {EXPLICIT: explicit.model, NETWORK: other},
+        list(explicit.graph.outputs),
+        [(EXPLICIT, NETWORK)],
+    )
+    scores = {stage: metric.start(stage) for stage in stages} if metric is not None else {}
+    work = Comparing(stages, explicit.ends, outputs_of(pairs, names), samples, where.provider, names, keep=bool(metric))
+    found = where.over(work, samples.runs, progress, "comparing outputs", watch=scoring(scores, samples))
+    outputs = compared_outputs(found, scores, pairs, names, len(samples))
+    unlike = [
+        f"Output '{name}' of {network} is not that of the model (cosine {row.cosine:.3f})."
+        for name, row in outputs.pairs[0].outputs.items()
+        if row.non_finite or row.cosine < UNLIKE
+    ]
+    return Migrated(
+        options.model, network, len(samples), samples.source, outputs, (*missed(options, outputs, NETWORK), *unlike)
+    )

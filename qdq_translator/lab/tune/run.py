@@ -1,0 +1,279 @@
+"""The search for lost accuracy on files: `tune`, `translate --recover` and `deploy` are requests of one procedure, with
+one plain object of results and the corresponding translation."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shlex
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Callable, Optional, Sequence
+
+import onnx
+
+from qdq_translator._version import __version__
+from qdq_translator.core.command_options import PASSES, TuneOptions
+from qdq_translator.core.disk import file_digest, write_json
+from qdq_translator.core.errors import UsageError
+from qdq_translator.core.formats import tune_rows
+from qdq_translator.core.formats.files import TranslationFiles, model_name
+from qdq_translator.core.formats.report_rows import Source
+from qdq_translator.core.formats.schemas import read_json, tuning_schema
+from qdq_translator.core.formats.tune_rows import FP16, Goal
+from qdq_translator.core.options import TranslateOptions, effective
+from qdq_translator.core.progress import Progress, silent
+from qdq_translator.core.words import counted
+from qdq_translator.lab.laboratory import translate
+from qdq_translator.lab.simulate.datasets import TOP1
+from qdq_translator.lab.simulate.evaluation import HERE, Evaluation
+from qdq_translator.lab.simulate.inputs import Samples, given_samples, usable
+from qdq_translator.lab.simulate.run import ExplicitNetwork, folded
+from qdq_translator.lab.simulate.user_metric import UserMetric, metric_for, metric_of
+from qdq_translator.lab.tune.bench import Bench, Remembering
+from qdq_translator.lab.tune.journal import Journal
+from qdq_translator.lab.tune.meter import CONFIDENCE, LEAST_SAMPLES, Meter
+from qdq_translator.lab.tune.points import Point, proposals
+from qdq_translator.lab.tune.search import Evaluated, Search, pareto
+from qdq_translator.lab.verification import runnable
+from qdq_translator.translation.files.write import replacing
+from qdq_translator.translation.ir.constants import is_quantize
+from qdq_translator.translation.ir.io import load_model
+from qdq_translator.translation.ir.qparams import QuantParams
+from qdq_translator.translation.translator import Translation
+
+JUDGED_RUNS = 64
+"""Samples that decide in `recover`, at most."""
+SCHEMA_VERSION = 1
+KIND = "qdq-translator tuning"
+JOURNAL_SUFFIX, RESULTS_SUFFIX = "_tune.sqlite", "_tune.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """results: of the file. translation: of the best point. note: of the journal."""
+
+    results: tune_rows.Tuning
+    translation: Translation
+    note: str
+
+
+def places(output_dir: str, model: str) -> tuple[Path, Path]:
+    """(journal, results)."""
+    folder, name = Path(output_dir), model_name(model)
+    return folder / f"{name}{JOURNAL_SUFFIX}", folder / f"{name}{RESULTS_SUFFIX}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A search. base: options that points change. judged: samples that decide; held: others, for the table. metric:
+    None for the agreement with the outputs of the model as given. fitted: the calibration data that ranges come from
+    during the search. limit: passes over `judged`, at most. journal: its file. command: words before those of the
+    point."""
+
+    model: str
+    base: TranslateOptions
+    judged: Samples
+    metric: Optional[UserMetric]
+    goal: Goal
+    limit: float
+    journal: Path
+    command: Sequence[str]
+    held: Optional[Samples] = None
+    fitted: Callable[[Samples], Samples] = lambda samples: samples
+    name: Optional[str] = None
+
+
+Say = Callable[[str], None]
+
+
+def tune(options: TuneOptions, where: Evaluation, progress: Progress, say: Say = lambda text: None) -> Outcome:
+    """Raises UserError."""
+    base = _base(options)
+    network, coded = _planned(options.model, base)
+    ignore = base.ignore_nonfinite
+    samples = [
+        usable(given_samples(data, labels, network, base.sizes, options, coded), ignore, progress, where)
+        for data, labels in ((options.data, options.labels), (options.held_out, None))
+        if data
+    ]
+    goal = Goal(options.max_drop, options.budget_ms)
+    words = ["qdq-translator", "translate", options.model, "-o", options.output_dir]
+    journal, held = places(options.output_dir, options.model)[0], samples[1] if options.held_out else None
+    metric = metric_for(options.metric, samples[0], network) or metric_of(TOP1)
+    request = Request(options.model, base, samples[0], metric, goal, options.passes, journal, words, held)
+    return searched(request, where, progress, say)
+
+
+def recover(
+    model: str,
+    options: TranslateOptions,
+    points: float,
+    journal: Path,
+    where: Evaluation = HERE,
+    progress: Progress = silent,
+    say: Say = lambda text: None,
+    limit: float = PASSES,
+    name: Optional[str] = None,
+    metric: Optional[str] = None,
+    labels: Optional[str] = None,
+) -> Outcome:
+    """The search of `tune` for a translation with --calibrate: every second sample gives ranges, the others decide, and
+    the translation that is returned has the ranges of all. points: of the metric that may be lost. journal: file of the
+    measurements, from which an interrupted search continues. name: base name of the files. metric: None for the
+    agreement with the outputs of the model as given. labels: of the samples, if the data have none. Raises
+    UserError."""
+    base = _base(options)
+    if base.calibrate is None:
+        raise UsageError("Accuracy is measured on data.", "Give inputs with --calibrate.")
+    asked = SimpleNamespace(**{**vars(base), "samples": base.calibrate_samples})
+    network, coded = _planned(model, base)
+    samples = given_samples(base.calibrate, labels, network, base.sizes, asked, coded)
+    samples = usable(samples, base.ignore_nonfinite, progress, where)
+    judged = samples.chosen(list(range(min(1, samples.runs - 1), samples.runs, 2))).some(JUDGED_RUNS)
+    words, goal = ["qdq-translator", "translate", model, "-o", str(journal.parent)], Goal(points, None)
+
+    def fitted(data: Samples) -> Samples:
+        return data.chosen(list(range(0, data.runs, 2)))
+
+    judge = metric_for(metric, samples, network)
+    request = Request(model, base, judged, judge, goal, limit, journal, words, None, fitted, name)
+    return searched(request, where, progress, say)
+
+
+def _base(options: TranslateOptions) -> TranslateOptions:
+    given = {field.name: getattr(options, field.name) for field in dataclasses.fields(TranslateOptions)}
+    return TranslateOptions(**{**given, "preset": None, "without": []})
+
+
+def _planned(model: str, base: TranslateOptions) -> tuple[onnx.ModelProto, dict[str, QuantParams]]:
+    """The stripped network, for the names and sizes of its inputs, and the grids of those that were quantized."""
+    options = dataclasses.replace(base, calibrate=None, recalibrate=[], equalize=False, asymmetric="widen")
+    made = translate(model, options, assume_scales=True, try_more=False)
+    return made.model, made.graph.coded
+
+
+def searched(asked: Request, where: Evaluation, progress: Progress, say: Say) -> Outcome:
+    """Raises UserError. say: told what the search will cost before it starts."""
+    begun = time.monotonic()
+    model, source = load_model(asked.model)
+    explicit = ExplicitNetwork.of(runnable(model, asked.base.scales))
+    asked.journal.parent.mkdir(parents=True, exist_ok=True)
+    about = _about(asked, source.sha256, where)
+    with contextlib.closing(Journal(asked.journal, about)) as journal:
+        remembering = Remembering(where.engine, journal)
+        counted_where = dataclasses.replace(where, engine=remembering.fresh())
+        meter = Meter(asked.metric, asked.judged, counted_where)
+        held = Meter(asked.metric, asked.held, where) if asked.held is not None else None
+        bench = Bench(Path(asked.model), asked.base, meter, journal, remembering, where, asked.fitted)
+        progress("measuring the model as given", 0, round(asked.limit))
+        for one in filter(None, (meter, held)):
+            one.set_reference(folded(explicit.model), explicit.ends)
+        seconds = time.monotonic() - begun
+        say(
+            f"{counted(len(meter.samples), 'sample')} decide; at most {asked.limit:g} passes of the network over them: "
+            f"about {_duration(seconds * asked.limit)} at most. Ctrl-C writes the best result so far."
+        )
+
+        def tell(found: Evaluated, best: Optional[Evaluated]) -> None:
+            held = "none meets the goal so far" if best is None else f"best so far {_words(best)}"
+            progress(f"{_words(found)}; {held}", round(bench.passes), round(asked.limit))
+
+        search = Search(bench, asked.goal, asked.limit, tell)
+        search.run(proposals(asked.base, _is_float(explicit)))
+        meter.samples.check_unchanged()
+        translation = bench.translation(search.chosen.point, asked.name)
+        found = _found(search, bench, meter, held)
+    goal = dataclasses.replace(asked.goal, holds=search.best is not None)
+    words = shlex.join([*asked.command, *search.chosen.point.words(asked.base)])
+    about = {"schema_version": SCHEMA_VERSION, "kind": KIND, "generator": f"qdq-translator {__version__}"}
+    file = Source(source.file, source.sha256)
+    more: dict[str, Any] = {**about, **found, "limit": asked.limit, "model": file, "goal": goal, "command": words}
+    results = tune_rows.Tuning(**more, seconds=time.monotonic() - begun)
+    return Outcome(results, translation, journal.note)
+
+
+def _is_float(explicit: ExplicitNetwork) -> bool:
+    return not any(map(is_quantize, explicit.graph.nodes))
+
+
+def _duration(seconds: float) -> str:
+    return f"{round(seconds)} s" if seconds < 100 else f"{round(seconds / 60)} minutes"
+
+
+def _about(asked: Request, sha256: str, where: Evaluation) -> dict[str, Any]:
+    """Scope of the journal."""
+    metric = "" if asked.metric is None else asked.metric.name
+    code = Path(metric.rpartition(":")[0])
+    return {
+        "version": __version__,
+        "model": sha256,
+        "data": asked.judged.digest,
+        "samples": len(asked.judged),
+        "metric": [metric, file_digest(code) if code.suffix == ".py" else ""],
+        "options": effective(asked.base),
+        "provider": where.provider,
+    }
+
+
+def _found(search: Search, bench: Bench, meter: Meter, held: Optional[Meter]) -> dict[str, Any]:
+    """The part of the results that does not depend on the request. held: measures the front on samples that the search
+    did not see."""
+    everything = list(search.found.values())
+    front = pareto(everything)
+    usual = [found for found in everything if found.why == FP16 or found.point == Point()]
+    again = {found.point: bench.again(found.point, held) for found in (*usual, *front)} if held is not None else {}
+
+    def row(found: Evaluated) -> tune_rows.Tuned:
+        return found.row(again.get(found.point))
+
+    return {
+        "data": _data(meter.samples),
+        "held_out": None if held is None else _data(held.samples),
+        "metric": tune_rows.Metric(
+            meter.metric.name, meter.reference.score, None if held is None else held.reference.score
+        ),
+        "early_stopping": _stopping(meter),
+        "evaluations": search.evaluations,
+        "passes": round(bench.passes, 2),
+        "interrupted": search.interrupted,
+        "cures": tuple(search.cures()),
+        "sensitivity": tuple(bench.rankings()),
+        "best": row(search.chosen),
+        "front": tuple(map(row, front)),
+        "points": tuple(map(row, everything)),
+    }
+
+
+def _data(samples: Samples) -> tune_rows.Data:
+    return tune_rows.Data(samples.source, len(samples), samples.digest, (*samples.doubts, *samples.notes))
+
+
+def _stopping(meter: Meter) -> str:
+    if not meter.is_mean or len(meter.samples) < LEAST_SAMPLES:
+        return (
+            f"none: {f'fewer than {LEAST_SAMPLES} samples' if meter.is_mean else 'the metric is no mean over samples'}"
+        )
+    return (
+        f"a point was given up after 1/8, 1/4 or 1/2 of the samples if the {100 * CONFIDENCE:g}% "
+        "interval of its drop was "
+        "beyond the limit"
+    )
+
+
+def _words(found: Evaluated) -> str:
+    cost, measured = found.cost, found.measured
+    words = f"drop {measured.drop:.3g}{'' if measured.complete else ' or more'}"
+    if cost.milliseconds is not None:
+        words += f" at {cost.milliseconds:.3f} ms"
+    return words + (f" and {counted(cost.gpu_layers, 'GPU layer')}" if cost.gpu_layers else "")
+
+
+def save(outcome: Outcome, options: TuneOptions) -> None:
+    """Save the translation and the results. Raises UserError if they cannot be written."""
+    results = places(options.output_dir, options.model)[1]
+    with replacing(TranslationFiles(results.parent, outcome.translation.name)) as new:
+        outcome.translation.save(new.folder)
+        write_json(new.folder / results.name, outcome.results)
+        read_json(new.folder / results.name, tuning_schema(), "Check the metric.")

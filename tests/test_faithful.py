@@ -1,0 +1,346 @@
+"""Rule V1: the written network computes the function of the model (rules Q9 and F12), checked by running both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from qdq_translator import TranslateOptions
+from qdq_translator.cli import main
+from qdq_translator.commands.verify import Options
+from qdq_translator.core.errors import UserError
+from qdq_translator.lab.laboratory import translate
+from qdq_translator.lab.simulate.faithful import difference
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, simulate
+from qdq_translator.lab.simulate.run import Session
+from qdq_translator.lab.verification import verify
+from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.passes import strip
+from qdq_translator.translation.qdq import explicit as qdq_explicit
+from qdq_translator.translation.qdq import pairs
+from qdq_translator.translation.qdq import restore as qdq_restore
+from qdq_translator.translation.quantizers.saturation import saturate, saturate_at, saturate_both
+from tests.conftest import SHARED, need_shared
+
+quantization = pytest.importorskip("onnxruntime.quantization")
+ACTIVATIONS = ("Relu", "Clip", "HardSwish", "Sigmoid", "Tanh", "Neg")
+RELU6 = SHARED / "cases" / "faithful" / "relu6"
+
+
+def float_network(seed: int) -> onnx.ModelProto:
+    """Convs, each behind one of `ACTIVATIONS`, with a residual branch and a pooled end."""
+    random = np.random.default_rng(seed)
+    nodes, init, x = [], {"zero": np.float32(0), "six": np.float32(6)}, "x"
+    kinds = random.choice(ACTIVATIONS, 4)
+    for index, kind in enumerate(kinds):
+        init[f"w{index}"] = random.normal(0, 0.6, (6, 3 if index == 0 else 6, 3, 3)).astype(np.float32)
+        init[f"b{index}"] = random.normal(0, 1, 6).astype(np.float32)
+        more = ", zero, six" if kind == "Clip" else ""
+        nodes += [
+            f"c{index} = Conv <pads = [1, 1, 1, 1]> ({x}, w{index}, b{index})",
+            f"a{index} = {kind} (c{index}{more})",
+        ]
+        x = f"a{index}"
+    nodes += ["s = Add (a3, a1)", "p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (s)", "y = Conv (p, wl)"]
+    init["wl"] = random.normal(0, 0.3, (4, 6, 1, 1)).astype(np.float32)
+    text = '<ir_version: 8, opset_import: ["" : 14]> g (float[1,3,12,12] x) => (float[1,4,6,6] y) {' + "\n".join(nodes)
+    made = onnx.parser.parse_model(text + "}")
+    made.graph.initializer.extend(onnx.numpy_helper.from_array(values, name) for name, values in init.items())
+    return made
+
+
+class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self, batches: np.ndarray) -> None:
+        self.batches = iter(batches)
+
+    def get_next(self) -> Any:
+        values = next(self.batches, None)
+        return None if values is None else {"x": values[None]}
+
+
+def quantized(seed: int, folder: Path, **options: Any) -> tuple[onnx.ModelProto, np.ndarray]:
+    """A network as ONNX Runtime quantizes it by default (zero points; Relu and Clip folded into the quantizers)."""
+    values = np.random.default_rng(seed + 1000).normal(0, 1, (8, 3, 12, 12)).astype(np.float32)
+    onnx.save(float_network(seed), folder / "float.onnx")
+    quantization.quantize_static(folder / "float.onnx", folder / "q.onnx", Reader(values), **options)
+    return onnx.load(folder / "q.onnx"), values
+
+
+def decibels(reference: np.ndarray, other: np.ndarray) -> float:
+    noise = ((reference - other.reshape(reference.shape)).astype(np.float64) ** 2).sum()
+    return float(10 * np.log10((reference.astype(np.float64) ** 2).sum() / max(noise, 1e-30)))
+
+
+@pytest.mark.parametrize("options", [{"preset": "gpu"}, {"preset": "dla"}, {"preset": "gpu", "keep_fp16": ["*"]}])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_law_on_default_exports_of_onnx_runtime(seed: int, options: dict[str, Any], tmp_path: Path) -> None:
+    """Q9: the written network is the float model with the quantizers' saturation, far beyond their bounds too."""
+    explicit, values = quantized(seed, tmp_path)
+    made = translate(explicit, TranslateOptions(**options))
+    given = onnx.load(tmp_path / "q.onnx")
+    for tensor in given.graph.initializer:  # rule W1: TensorRT's weights have no -128
+        if tensor.data_type == onnx.TensorProto.INT8 and len(tensor.dims) == 4:
+            codes = np.maximum(onnx.numpy_helper.to_array(tensor), -127)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(codes, tensor.name))
+    saturated = Graph.from_model(given)
+    graph, stated = Graph.from_model(made.model), {n: s.value for n, s in made.scales.items() if s.explicit}
+    if "keep_fp16" in options:
+        saturate(saturated)
+    else:
+        saturate_both(saturated, graph, stated)  # Tanh has a symmetric quantizer
+    reference, written = Session(saturated.to_model(), "saturated"), Session(graph.to_model(), "written")
+    for factor in (1, 6):
+        feed = {"x": values[:1] * np.float32(factor)}
+        assert decibels(reference.run(feed)["y"], written.run(feed)["y"]) > 60
+
+
+def trained_ranges(folder: Path) -> onnx.ModelProto:
+    """A network with symmetric ranges that cut values, as PACT and LSQ train them: half of what the data reach."""
+    explicit, _ = quantized(1, folder, activation_type=quantization.QuantType.QInt8, extra_options=SYMMETRIC)
+    for tensor in explicit.graph.initializer:
+        if tensor.name.endswith("_scale") and tensor.name[:1] in "acsp":
+            tensor.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor) / 2, tensor.name))
+    return explicit
+
+
+SYMMETRIC = {"ActivationSymmetric": True, "WeightSymmetric": True}
+
+
+@pytest.mark.parametrize("options", [{"preset": "gpu"}, {"preset": "dla"}])
+@pytest.mark.parametrize("kept", [[], ["*"], ["Conv_c1*", "Conv_c3*"]])
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_trained_symmetric_ranges_saturate_before_layers_above_int8(
+    options: dict[str, Any], kept: list[str], calibrated: bool, tmp_path: Path
+) -> None:
+    """Q9: what is not INT8 in the plan saturates by a node. On a DLA without data, what no clipped Relu does is named."""
+    explicit = trained_ranges(tmp_path)
+    values = np.random.default_rng(5).normal(0, 2, (4, 3, 12, 12)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=values)
+    if calibrated:
+        options = {**options, "calibrate": str(tmp_path / "data.npz")}
+    made = translate(explicit, TranslateOptions(**options, keep_fp16=kept))
+    named = [d.data["ranges"] for d in made.diagnostics if d.rule == "Q9" and "ranges" in d.data]
+    assert not named or (options["preset"] == "dla" and not calibrated)
+    if named:
+        return
+    network = ImplicitNetwork.of(made)
+    held = simulate(network).placement.held
+    graph, saturated = network.graph(), Graph.from_model(explicit)
+    saturate(saturated)
+    saturate_at(graph, held)
+    reference, written = Session(saturated.to_model(), "saturated"), Session(graph.to_model(), "written")
+    found = [decibels(reference.run({"x": v[None]})["y"], written.run({"x": v[None]})["y"]) for v in values]
+    assert min(found) > 40, found
+
+
+def test_nvidias_behaviour_adds_no_saturation(tmp_path: Path) -> None:
+    made = translate(trained_ranges(tmp_path), TranslateOptions(keep_fp16=["*"]))
+    assert not any(d.rule == "Q9" for d in made.diagnostics)
+
+
+def test_a_lost_bound_is_an_error_that_names_the_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    explicit, _ = quantized(0, tmp_path)
+    whole = strip._acting
+    monkeypatch.setattr(strip, "_acting", lambda bounds, values: (whole(bounds, values)[0], None))
+    with pytest.raises(UserError, match=r"Nothing is written.* tensor that differs is '.+' \(rule V1\)"):
+        translate(explicit, TranslateOptions(preset="gpu"))
+
+
+BODY = "c = Conv <pads = [1, 1, 1, 1]> (x, w)\nr = Clip (c, low, high)\nd = Conv (r, v)\ny = Tanh (d)"
+
+
+def small(body: str = BODY, factor: float = 1.0, back: float = 1.0) -> Graph:
+    random = np.random.default_rng(0)
+    arrays = {
+        "w": random.normal(0, 0.2, (8, 3, 3, 3)) * factor,
+        "v": random.normal(0, 0.1, (5, 8, 1, 1)) * back,
+        "low": np.float32(-2 * factor),
+        "high": np.float32(9 * factor),
+    }
+    text = f'<ir_version: 8, opset_import: ["" : 14]> g (float[1,3,8,8] x) => (float[1,5,a,b] y) {{ {body} }}'
+    made = onnx.parser.parse_model(text)
+    made.graph.initializer.extend(
+        onnx.numpy_helper.from_array(np.asarray(values, np.float32), name) for name, values in arrays.items()
+    )
+    return Graph.from_model(made)
+
+
+@pytest.mark.parametrize(
+    ("body", "first"),
+    [
+        (BODY.replace("r = Clip (c, low, high)", "r = Identity (c)"), "r"),
+        (BODY.replace("r = Clip (c, low, high)", "r = Clip (c, low)"), "r"),
+        (BODY.replace("r = Clip (c, low, high)", "r = Clip (c, , high)"), "r"),
+        (BODY.replace("pads = [1, 1, 1, 1]", "pads = [0, 0, 2, 2]"), "c"),
+        (BODY.replace("y = Tanh (d)", "y = Erf (d)"), "y"),
+        (BODY.replace("d = Conv (r, v)", "f = Conv (r, v)\nd = Neg (f)"), "d"),
+    ],
+)
+def test_another_function_is_named_by_its_first_tensor(body: str, first: str) -> None:
+    """No value of the input reaches a bound of the Clip by itself."""
+    found = difference(small(), small(body), {})
+    assert found is not None and (found.tensor, found.output, found.chaos) == (first, "y", False)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        small(),
+        small(BODY.replace("r = Clip (c, low, high)", "e = Clip (c, low)\nr = Clip (e, , high)")),
+        small(factor=0.5, back=2),
+        small(BODY.replace("y = Tanh (d)", "e = Neg (d)\nf = Tanh (e)\ny = Neg (f)")),
+    ],
+    ids=["same", "two clips", "equalized", "other form"],
+)
+def test_the_same_function_in_another_form(written: Graph) -> None:
+    """Weights that are rescaled in pairs (`--equalize`) change tensors between them, and not the outputs."""
+    assert difference(small(), written, {}) is None
+
+
+def test_equal_nodes_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    run = Session.run
+
+    def counted(self: Session, feed: Any) -> Any:
+        ran.append(self.what)
+        return run(self, feed)
+
+    monkeypatch.setattr(Session, "run", counted)
+    assert difference(small(), small(), {}) is None and ran == []
+    assert (
+        difference(small(), small(BODY.replace("y = Tanh (d)", "e = Neg (d)\nf = Tanh (e)\ny = Neg (f)")), {}) is None
+    )
+    assert ran == ["given", "written"] * 2  # beyond the bounds, and as it is
+
+
+def test_chaos_is_said_instead(tmp_path: Path) -> None:
+    """A network that amplifies the last bit of its weights has no function beyond that."""
+    lines = ["t0 = Mul (x, g)", *(f"t{i + 1} = Sin (s{i})\ns{i + 1} = Mul (t{i + 1}, g)" for i in range(12))]
+    lines[0] = "s0 = Mul (x, g)"
+    text = f'<ir_version: 8, opset_import: ["" : 14]> g (float[1,64] x) => (float[1,64] y) {{ {chr(10).join(lines)} y = Sin (s12) }}'
+    explicit = onnx.parser.parse_model(text)
+    explicit.graph.initializer.append(onnx.numpy_helper.from_array(np.full(64, 31.4, np.float32), "g"))
+    other = onnx.ModelProto.FromString(explicit.SerializeToString())
+    for node in list(other.graph.node):
+        for which in (node.input, node.output):
+            which[:] = [name if name in ("x", "y", "g") else f"{name}_" for name in which]
+    other.graph.initializer[0].CopyFrom(
+        onnx.numpy_helper.from_array(np.full(64, np.nextafter(np.float32(31.4), np.float32(99))), "g")
+    )
+    found = difference(Graph.from_model(explicit), Graph.from_model(other), {})
+    assert found is not None and found.chaos and found.db < 20
+
+
+@pytest.mark.parametrize(("bound", "same"), [("two", True), ("three", False)])
+def test_a_clamp_under_the_name_of_its_relu(bound: str, same: bool) -> None:
+    """What follows is compared with the model's values again, so that a deep network does not amplify its rounding."""
+    chaos = "\n".join(f"t{i} = Sin (s{i})\ns{i + 1} = {{}} (t{i}, {{}})" for i in range(12))
+    sides = []
+    for clamp, how in (
+        ("r = Relu (a)\nk = Clip (r, zero, two)\ns0 = Mul (k, g)", ("Mul", "g")),
+        (f"r = Clip (a, zero, {bound})\ns0 = Mul (r, g)", ("Div", "h")),
+    ):
+        body = f"a = Mul (x, half)\n{clamp}\n{chaos.format(*how * 12)}\ny = Sin (s12)"
+        made = onnx.parser.parse_model(
+            f'<ir_version: 8, opset_import: ["" : 14]> g (float[1,64] x) => (float[1,64] y) {{ {body} }}'
+        )
+        values = {"g": 31.4, "h": 1 / 31.4, "half": 0.5, "zero": 0.0, "two": 2.0, "three": 3.0}
+        made.graph.initializer.extend(onnx.numpy_helper.from_array(np.float32(v), n) for n, v in values.items())
+        sides.append(Graph.from_model(made))
+    assert (difference(*sides, {}) is None) == same
+
+
+def test_relu6_stays_near_the_float_model() -> None:
+    """Case `faithful/relu6`: every preset, with layers in FP16, and calibrated."""
+    folder = need_shared(RELU6)
+    values = np.load(folder / "val.npz")["x"][:4]
+    wanted = [Session(onnx.load(folder / "float.onnx"), "float").run({"x": v[None]})["y"] for v in values]
+    for options in ({"preset": "gpu"}, {"preset": "dla"}, {"preset": "dla", "keep_fp16": ["conv1", "conv2"]}):
+        for more in ({}, {"calibrate": str(folder / "cal.npz")}):
+            made = translate(str(folder / "qdq.onnx"), TranslateOptions(**options, **more))
+            written = Session(made.model, "written")
+            found = [decibels(want, written.run({"x": v[None]})["y"]) for want, v in zip(wanted, values)]
+            assert min(found) > 30
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"), [("HardSwish (c)", 4.0), ("HardSigmoid <alpha = 0.2, beta = 0.5> (c)", 1.5)]
+)
+def test_a_bound_inside_an_activation_is_reached(line: str, wrong: float) -> None:
+    """The Conv's own values stay far below it."""
+    head = "g (float[1,3,8,8] x) => (float[1,4,8,8] y) {c = Conv (x, w)\n"
+    weights = np.random.default_rng(0).normal(0, 0.01, (4, 3, 1, 1)).astype(np.float32)
+    open_ended = "a = Mul (c, alpha)\nb = Add (a, beta)\nd = Clip (b, zero, wrong)\n"
+    whole = line.startswith("HardSwish")
+    body = open_ended + ("y = Mul (c, d)" if whole else "y = Identity (d)")
+    sides = []
+    for text in (f"y = {line}", body):
+        made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 14]> {head}{text}}}')
+        values = {"w": weights, "alpha": 1 / 6 if whole else 0.2, "beta": 0.5, "zero": 0.0, "wrong": wrong}
+        made.graph.initializer.extend(onnx.numpy_helper.from_array(np.float32(v), n) for n, v in values.items())
+        sides.append(Graph.from_model(made))
+    assert difference(*sides, {}) is not None
+
+
+@pytest.mark.parametrize("preset", ["gpu", "dla"])
+def test_verify_knows_which_saturation_is_a_node(preset: str, tmp_path: Path) -> None:
+    """Two equal quantizers of one tensor, a layer in FP16 behind both."""
+    text = """<ir_version: 8, opset_import: ["" : 14]> g (float[1,4,6,6] x) => (float[1,4,6,6] y) <float s = {0.02}, int8 z = {0}> {
+        r = Relu (x) q = QuantizeLinear (r, s, z) d = DequantizeLinear (q, s, z)
+        p = QuantizeLinear (r, s, z) e = DequantizeLinear (p, s, z) a = Sin (d) b = Cos (e) y = Add (a, b) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    np.savez(tmp_path / "d.npz", x=np.random.default_rng(0).normal(0, 4, (8, 4, 6, 6)).astype(np.float32))
+    files = translate(str(tmp_path / "m.onnx"), TranslateOptions(preset=preset)).save(tmp_path)
+    assert [n.op_type for n in onnx.load(files.model).graph.node].count("Clip") == 1
+    found = verify(Options(model=str(tmp_path / "m.onnx"), data=str(tmp_path / "d.npz"), translation=str(tmp_path)))
+    assert found["verdict"]["overall"] == "within expected rounding", found["verdict"]
+
+
+def test_on_a_dla_only_bounds_that_data_reach_stay(tmp_path: Path) -> None:
+    """Q9: a two-sided Clip is several layers of the DLA; without data it stays, with data if they reach it."""
+    text = """<ir_version: 8, opset_import: ["" : 14]> g (float[1,8,6,6] x) => (float[1,8,6,6] y)
+        <float s = {0.02}, uint8 z = {100}, float t = {0.02}, uint8 u = {90}, float ws = {0.004}, int8 w0 = {0}> {
+        q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z) w = DequantizeLinear (wq, ws, w0) c = Conv (d, w)
+        p = QuantizeLinear (c, t, u) e = DequantizeLinear (p, t, u) v = DequantizeLinear (vq, ws, w0) y = Conv (e, v) }"""
+    model, random = onnx.parser.parse_model(text), np.random.default_rng(0)
+    for name in ("wq", "vq"):
+        codes = random.integers(-127, 128, (8, 8, 1, 1)).astype(np.int8)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(codes, name))
+    onnx.save(model, tmp_path / "m.onnx")
+    counts = {}
+    for name, deviation in (("within", 0.4), ("beyond", 4.0)):
+        np.savez(tmp_path / f"{name}.npz", x=random.normal(0, deviation, (8, 8, 6, 6)).astype(np.float32))
+        options = TranslateOptions(preset="dla", calibrate=str(tmp_path / f"{name}.npz"), dla_rewrites="off")
+        made = translate(str(tmp_path / "m.onnx"), options)
+        counts[name] = [node.op_type for node in made.graph.nodes].count("Clip")
+        assert any("idle" in d.data for d in made.diagnostics) == (name == "within")
+        files = made.save(tmp_path / name)
+        asked = Options(
+            model=str(tmp_path / "m.onnx"), data=str(tmp_path / f"{name}.npz"), translation=str(files.folder)
+        )
+        assert verify(asked)["verdict"]["overall"] == "within expected rounding"
+    plain = translate(str(tmp_path / "m.onnx"), TranslateOptions(preset="dla", dla_rewrites="off"))
+    counts["no data"] = [node.op_type for node in plain.graph.nodes].count("Clip")
+    assert counts == {"within": 0, "beyond": 2, "no data": 2}
+
+
+@pytest.mark.parametrize("command", ["explicit", "restore"])
+def test_networks_with_pairs_are_run_too(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """V1: pairs that cut most weights are an error, and nothing is written."""
+    explicit, _ = quantized(2, tmp_path, extra_options=SYMMETRIC, activation_type=quantization.QuantType.QInt8)
+    files = translate(explicit, TranslateOptions(preset="gpu"), name="m").save(tmp_path / "t")
+    onnx.save(explicit, tmp_path / "m.onnx")
+    out = tmp_path / "out.onnx"
+    asked = ["explicit", str(tmp_path / "m.onnx"), "-o", str(out), "--float_type", "fp32"]
+    if command == "restore":
+        asked = ["explicit", str(files.model), "-c", str(files.cache), "--for", "onnxruntime", "-o", str(out)]
+    assert main(asked) == 0
+    out.unlink()
+    scales, trained = pairs.weight_scales, qdq_explicit._trained_scales
+    monkeypatch.setattr(qdq_restore, "weight_scales", lambda *args: scales(*args) / np.float32(8))
+    monkeypatch.setattr(qdq_explicit, "_trained_scales", lambda *args: trained(*args) / np.float32(8))
+    assert main(asked) == 1 and not out.exists()
