@@ -200,12 +200,12 @@ def test_the_whole_network_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_nothing_is_written(network())
 
 
-@pytest.mark.parametrize(("factor", "refused"), [(1.0, False), (1.001, True)])
+@pytest.mark.parametrize(("factor", "refused"), [(1.0, False), (1.004, True)])
 def test_the_order_of_a_sum_that_the_network_amplifies_is_no_fault(
     factor: float, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """x -> 4(x - xx) doubles an error at each of 17 steps: a last bit of the mean (35 dB; last bits of the weights: 38), a weight wrong by
-    0.1% (2 dB)."""
+    """x -> 4(x - xx) doubles an error at each of 17 steps: a last bit of the mean (35 dB; last bits of the weights: 38), weights wrong by
+    0.4%, which is seen at the Conv (2 dB at the output)."""
     step = "s{0} = Mul (x{0}, x{0})\nd{0} = Sub (x{0}, s{0})\ne{0} = Add (d{0}, d{0})\nx{1} = Add (e{0}, e{0})\n"
     body = pair("x", "q") + "c = Conv (q, w)\na = GlobalAveragePool (c)\nx0 = Sigmoid (a)\n"
     body += "".join(step.format(number, number + 1) for number in range(17)) + "y = Identity (x17)"
