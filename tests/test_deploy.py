@@ -268,6 +268,30 @@ def test_accuracy_is_measured_and_what_recovers_it_applied(
     assert run(capsys, *asked, "--skip", "recover", "-o", str(tmp_path / "c"))["accuracy"] == []
 
 
+def test_the_faster_device_is_chosen_with_data_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Small layers with a gate, each of which is many on the DLA."""
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 16, 16, 16]) for name in ("x20", "x0")]
+    weights = np.random.default_rng(0).normal(0, 0.25, (16, 16, 1, 1)).astype(np.float32)
+    pairs = [
+        (
+            onnx.helper.make_node("Conv", [f"x{i}", "w"], [f"c{i}"]),
+            onnx.helper.make_node("HardSwish", [f"c{i}"], [f"x{i + 1}"]),
+        )
+        for i in range(20)
+    ]
+    graph = onnx.helper.make_graph(
+        [node for pair in pairs for node in pair], "g", ends[1:], ends[:1], [onnx.numpy_helper.from_array(weights, "w")]
+    )
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 14)]), tmp_path / "gated.onnx")
+    np.savez(tmp_path / "data.npz", x0=np.random.default_rng(1).normal(size=(4, 16, 16, 16)).astype(np.float32))
+    asked = [str(tmp_path / "gated.onnx"), str(tmp_path / "data.npz"), "--board", "agx-orin", "--skip", "verify"]
+    for words, target in (([], "gpu"), (["--on", "dla"], "orin-dla")):
+        run(capsys, *asked, *words, "-o", str(tmp_path / target))
+        report = json.loads((tmp_path / target / "gated_report.json").read_text())
+        assert report["target"] == target
+    assert report["cost"]["all_gpu_milliseconds"] < report["cost"]["total_milliseconds"]
+
+
 # ---------------------------------------------------------------- consumers
 
 

@@ -103,7 +103,7 @@ def test_the_gate_is_the_drop(desk: Path, capsys: pytest.CaptureFixture[str]) ->
     assert verify(*asked, "--max_drop", str(drop + 1e-6)) == 0
     capsys.readouterr()
     assert verify(*asked, "--max_drop", str(drop - 1e-6)) == 1
-    assert "'mine:Margin' falls from" in capsys.readouterr().err
+    assert "'mine:Margin' goes from" in capsys.readouterr().err
 
 
 def test_labels_of_their_own(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:

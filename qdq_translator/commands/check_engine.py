@@ -95,12 +95,12 @@ def inspect(files: TranslationFiles, layer_info: str, log_file: Optional[str]) -
     if on_dla and made.target == "gpu":
         raise UserError(
             f"The engine of {layer_info} has layers on a DLA, but the model was translated for gpu.",
-            "Translate it with --target orin-dla (or xavier-dla), or give the layer information of the GPU engine.",
+            "Translate it with --on dla, or give the layer information of the GPU engine.",
         )
     if made.on_dla and not (on_dla or unknown or check.gpu_fallbacks or (check.log is not None and check.log.dla)):
         raise UserError(
             f"The engine of {layer_info} has no layer on a DLA, but the model was translated for {made.target}.",
-            "Build it with the command of 'qdq-translator build --print', or translate the model with --target gpu.",
+            "Build it with the command of 'qdq-translator build --print', or translate the model with --on gpu.",
         )
     return check
 

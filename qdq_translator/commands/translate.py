@@ -68,7 +68,7 @@ def _check(options: Options) -> None:
         raise UsageError("--metric is measured on data.", "Give the data, or use 'verify --metric'.")
     check_metric_drop(options.max_drop, options.metric)
     if options.fail_on_gpu_fallback and options.target == "gpu":
-        raise UsageError("--fail_on_gpu_fallback needs a DLA.", "Select it with --target orin-dla or xavier-dla.")
+        raise UsageError("--fail_on_gpu_fallback needs a DLA.", "Select it with --on dla.")
     if options.parts != "off" and options.target == "gpu":
         raise UsageError(f"--parts {options.parts} needs a DLA.", "Select it with --board or --target.")
     if (options.begin or options.end) and options.parts not in ("always", "model"):

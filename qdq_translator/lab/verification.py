@@ -442,8 +442,9 @@ def missed(options: VerifyOptions, outputs: Outputs, stage: str = SIMULATED) -> 
     rows = outputs.pairs[0].outputs
     failed = [sentence for name, row in rows.items() for sentence in _failed_output(options, name, row)]
     if _drops_too_far(options, outputs, stage):
+        before, after = outputs.metric[EXPLICIT], outputs.metric[stage]
         failed.append(
-            f"The metric '{options.metric}' falls from {outputs.metric[EXPLICIT]:.6g} to {outputs.metric[stage]:.6g}; "
+            f"The metric '{options.metric}' {'falls' if after < before else 'goes'} from {before:.6g} to {after:.6g}; "
             f"--max_drop allows {options.max_drop:g}."
         )
     if options.min_top1_agreement is not None and all(r.top1_agreement is None for r in rows.values()):

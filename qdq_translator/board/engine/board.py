@@ -124,7 +124,7 @@ def fit_board(files: TranslationFiles, profile: str, power_mode: Optional[str], 
     if report.dla is None:
         raise UserError(
             f"{files.name} was translated for a GPU: there is no cost model to fit.",
-            "Translate it with --target orin-dla.",
+            "Translate it with --on dla.",
         )
     options = report.options
     clock = choose_clock(

@@ -118,7 +118,7 @@ def _dla(root: Path, board: str) -> Iterator[Finding]:
         yield Finding("DLA", OK, f"{len(cores)} cores ({', '.join(nodes)})")
         yield _dla_software(root)
     elif board and _NO_DLA.search(board):
-        yield Finding("DLA", NOTE, f"{board} has none", "Use --target gpu.")
+        yield Finding("DLA", NOTE, f"{board} has none", "Use --on gpu.")
     elif board or _l4t(root):
         remedy = "In a container, start it with --runtime nvidia and --privileged or --device."
         yield Finding("DLA", PROBLEM, "no device nodes /dev/*nvdla*", remedy)

@@ -90,8 +90,7 @@ Say = Callable[[str], None]
 
 def tune(options: TuneOptions, where: Evaluation, progress: Progress, say: Say = lambda text: None) -> Outcome:
     """Raises UserError."""
-    base = _base(options)
-    network, coded = _planned(options.model, base)
+    base, network, coded = _planned(options.model, options)
     ignore = base.ignore_nonfinite
     samples = [
         usable(given_samples(data, labels, network, base.sizes, options, coded), ignore, progress, where)
@@ -124,12 +123,11 @@ def recover(
     measurements, from which an interrupted search continues. name: base name of the files. metric: None for the
     agreement with the outputs of the model as given. labels: of the samples, if the data have none. Raises
     UserError."""
-    base = _base(options)
-    if base.calibrate is None:
+    if options.calibrate is None:
         raise UsageError("Accuracy is measured on data.", "Give inputs with --calibrate.")
+    base, network, coded = _planned(model, options)
     asked = SimpleNamespace(**{**vars(base), "samples": base.calibrate_samples})
-    network, coded = _planned(model, base)
-    samples = given_samples(base.calibrate, labels, network, base.sizes, asked, coded)
+    samples = given_samples(options.calibrate, labels, network, base.sizes, asked, coded)
     samples = usable(samples, base.ignore_nonfinite, progress, where)
     judged = samples.chosen(list(range(min(1, samples.runs - 1), samples.runs, 2))).some(JUDGED_RUNS)
     words, goal = ["qdq-translator", "translate", model, "-o", str(journal.parent)], Goal(points, None)
@@ -142,16 +140,17 @@ def recover(
     return searched(request, where, progress, say)
 
 
-def _base(options: TranslateOptions) -> TranslateOptions:
-    given = {field.name: getattr(options, field.name) for field in dataclasses.fields(TranslateOptions)}
-    return TranslateOptions(**{**given, "preset": None, "without": []})
-
-
-def _planned(model: str, base: TranslateOptions) -> tuple[onnx.ModelProto, dict[str, QuantParams]]:
-    """The stripped network, for the names and sizes of its inputs, and the grids of those that were quantized."""
-    options = dataclasses.replace(base, calibrate=None, recalibrate=[], equalize=False, asymmetric="widen")
-    made = translate(model, options, assume_scales=True, try_more=False)
-    return made.model, made.graph.coded
+def _planned(model: str, given: TranslateOptions) -> tuple[TranslateOptions, onnx.ModelProto, dict[str, QuantParams]]:
+    """The options with every value set, for the faster device of the board where none was named; the stripped network,
+    for the names and sizes of its inputs; and the grids of those that were quantized."""
+    names = {field.name for field in dataclasses.fields(TranslateOptions)}
+    options = TranslateOptions(**{name: getattr(given, name) for name in given.typed & names})
+    plain = options.changed(calibrate=None, recalibrate=[], equalize=False, asymmetric="widen")
+    made = translate(model, plain, assume_scales=True, try_more=False)
+    if made.rows.target != options.target:
+        options = options.changed(on="gpu")
+    base = dataclasses.replace(options, preset=None, without=[])
+    return base, made.model, made.graph.coded
 
 
 def searched(asked: Request, where: Evaluation, progress: Progress, say: Say) -> Outcome:

@@ -68,7 +68,7 @@ def rewrite_for_dla(network: Network, settings: Settings) -> None:
         network.diagnostics.info(
             "D0",
             "--dla_rewrites does nothing for the target gpu.",
-            hint="Select the DLA with --target orin-dla or xavier-dla, or use --dla_rewrites force.",
+            hint="Select the DLA with --on dla, or use --dla_rewrites force.",
         )
         return
     from qdq_translator.translation.passes import dla  # imported here, because translation for a GPU does not need it
@@ -86,7 +86,7 @@ def report_left(
     """Report layers that may not build, and those left for the GPU: after rewriting, or (would) without it, with the
     rules that would apply."""
     for doubt in dla.doubts if dla is not None else ():
-        diagnostics.warning("D0", doubt, hint="Build it on the board first; --target gpu does not depend on it.")
+        diagnostics.warning("D0", doubt, hint="Build it on the board first; --on gpu does not depend on it.")
     left = rewrites.left(dla)
     if dla is None or not left:
         return

@@ -83,7 +83,7 @@ def report_placed(found: Optional[Placed], costs: Optional[CostPlan], diagnostic
             f"No layer is left for the DLA: '{moved[0]}'{others(moved)} could run there, but would save the GPU less "
             "than a tenth of its time.",
             node=moved[0],
-            hint="Use --target gpu; --dla_rewrites force keeps every layer on the DLA that can run there.",
+            hint="Use --on gpu; --dla_rewrites force keeps every layer on the DLA that can run there.",
             data={"layers": moved},
         )
     elif moved:
@@ -100,14 +100,14 @@ def report_placed(found: Optional[Placed], costs: Optional[CostPlan], diagnostic
         diagnostics.info(
             "D0",
             f"All of it on the GPU is estimated at {milliseconds(whole[0])}, {low} to {high} with the DLA.",
-            hint="--target gpu is faster if the GPU is free.",
+            hint="--on gpu is faster if the GPU is free.",
         )
     if found.dla.subgraphs > _MANY:
         diagnostics.warning(
             "D0",
             f"{found.dla.subgraphs} DLA regions with GPU layers between them: a published network with 16 regions "
             "takes several times as long as any estimate explains.",
-            hint="Measure it on the board before you rely on it, or use --target gpu.",
+            hint="Measure it on the board before you rely on it, or use --on gpu.",
         )
 
 

@@ -192,7 +192,7 @@ def _check_target(options: TranslateOptions, explicit: bool) -> None:
     if options.asymmetric == "keep" and not (explicit and options.target == "orin-dla"):
         raise UsageError(
             "--asymmetric keep is for explicit networks on Orin's DLA: elsewhere zero points are 0.",
-            "Use 'qdq-translator explicit --target orin-dla', or --asymmetric widen.",
+            "Use 'qdq-translator explicit --on dla', or --asymmetric widen.",
         )
     if options.keep_model and options.rename_node_outputs:
         raise UsageError("--keep_model keeps every name.", "Leave --rename_node_outputs out.")
@@ -211,7 +211,7 @@ def _warn_of_platform(options: TranslateOptions, platform: platforms.Platform, d
         diagnostics.warning(
             "D0",
             f"The target is {options.target}, and {platform.name} has no DLA: {platform.note} ({platform.source}).",
-            hint="Use another --platform, or translate with --target gpu.",
+            hint="Use another --platform, or translate with --on gpu.",
         )
     if platform.dla_too_old:
         diagnostics.warning(
