@@ -14,12 +14,14 @@ from benchmarks.gpu_cost import Point
 from qdq_translator.board.engine.board import fit
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.report_rows import Verdict
+from qdq_translator.core.options import TranslateOptions
 from qdq_translator.translation.ir.graph import Graph
 from qdq_translator.translation.ir.types import TensorTypes
 from qdq_translator.translation.targets.cost.estimate import estimate_costs
 from qdq_translator.translation.targets.cost.fusing import fused_layers
 from qdq_translator.translation.targets.cost.gpu import GpuModel, Rates, gpu_model
 from qdq_translator.translation.targets.cost.model import CostModel, Parameters, Surface, Work, choose_model, published
+from qdq_translator.translation.translator import translate
 from tests.small_models import model
 
 ROUND = Parameters(1000, 100, 1e9, 1e-6, 100, 10, 64, 32)
@@ -299,3 +301,28 @@ def test_published_times_of_whole_networks(precision: str, most: float) -> None:
     chosen = [p for p in chosen if p.network in ("resnet50", "yolo11n") or (p.network, p.side) == ("yolov8n", 640)]
     rates = getattr(gpu_model(), precision)
     assert len(chosen) > 1 and all(abs(p.predicted(rates) / p.ms - 1) < most for p in chosen)
+
+
+@pytest.mark.parametrize("on", ["dla", "gpu"])
+def test_all_on_the_gpu_is_priced_where_sizes_are_computed(on: str) -> None:
+    """As in the export with constant sizes: TensorRT folds what computes with sizes."""
+    shapes = "net (float[1, 3, {0}, {0}] x) => (float[1, 8, {0}, {0}] y) "
+    computed = """{
+        c = Conv(x, w)
+        s = Shape(x)
+        n = Gather(s, two)
+        r = Range(zero, n, one)
+        places = Cast<to: int = 1>(r)
+        y = Add(c, places)
+    }"""
+    weights, places = np.ones((8, 3, 1, 1), np.float32), np.arange(64, dtype=np.float32)
+    whole = []
+    for network in (
+        model(shapes.format("size") + computed, w=weights, two=np.array(2), zero=np.array(0), one=np.array(1)),
+        model(shapes.format("64") + "{ c = Conv(x, w) y = Add(c, places) }", w=weights, places=places),
+    ):
+        options = TranslateOptions(board="agx-orin", on=on, shapes=["x:1x3x64x64"])
+        cost = translate(network, options, assume_scales=True).rows.cost
+        assert cost is not None
+        whole.append(cost.all_gpu_milliseconds)
+    assert whole[0] is not None and whole[0] == whole[1]

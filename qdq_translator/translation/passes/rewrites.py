@@ -9,10 +9,14 @@ from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats import report_rows as rows
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.words import others
+from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.ir.types import TensorTypes
+from qdq_translator.translation.passes.cleanup import fold_constants, fold_integers
 from qdq_translator.translation.scales.network import Applied, Network, followed
 from qdq_translator.translation.targets.settings import Settings
 
 if TYPE_CHECKING:
+    from qdq_translator.translation.targets.cost.estimate import Original
     from qdq_translator.translation.targets.dla.verdicts import DlaPlan
 
 
@@ -74,10 +78,23 @@ def rewrite_for_dla(network: Network, settings: Settings) -> None:
     from qdq_translator.translation.passes import dla  # imported here, because translation for a GPU does not need it
 
     if generation and network.original is None:
-        from qdq_translator.translation.targets.cost.estimate import original_on_gpu
-
-        network.original = original_on_gpu(network.graph, network.planned_types, settings.gpu)
+        network.original = priced(network, settings)
     dla.apply_rules(network, settings, generation or "orin")
+
+
+def priced(network: Network, settings: Settings) -> Original:
+    """The network as it is now on the GPU, of an open batch for one sample; without the computations on shapes, which
+    TensorRT folds, if those make a shape unknown."""
+    from qdq_translator.translation.targets.cost.estimate import original_on_gpu
+
+    found = original_on_gpu(network.graph, network.planned_types, settings.gpu)
+    if found.whole is None and network.graph.of("Shape"):
+        graph = Graph.from_model(network.graph.to_model())
+        sizes = {**network.input_shapes, **network.types.open_batches()}
+        fold_integers(graph, TensorTypes(graph, sizes))
+        fold_constants(graph, ())
+        found = original_on_gpu(graph, TensorTypes(graph, sizes), settings.gpu)
+    return found
 
 
 def report_left(

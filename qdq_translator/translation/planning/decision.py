@@ -12,7 +12,7 @@ from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats.layer_precisions import kept_layers
 from qdq_translator.core.words import by_x, dotted, others
 from qdq_translator.translation.passes.normal_forms import RULES as NORMAL_FORMS
-from qdq_translator.translation.passes.rewrites import Rewrites
+from qdq_translator.translation.passes.rewrites import Rewrites, priced
 from qdq_translator.translation.planning.steps import drop_coarse
 from qdq_translator.translation.scales.inference import Context, Observe, infer_scales
 from qdq_translator.translation.scales.inference.formulas import around_normalizations
@@ -104,7 +104,7 @@ def planned(network: Network, scaled: Decision, settings: Settings, diagnostics:
     if settings.hardware.generation:  # imported here, because translation for a GPU does not need these modules
         from qdq_translator.translation.planning.layers import settle
         from qdq_translator.translation.planning.regions import placed
-        from qdq_translator.translation.targets.cost.estimate import estimate_costs, original_on_gpu
+        from qdq_translator.translation.targets.cost.estimate import estimate_costs
         from qdq_translator.translation.targets.dla.verdicts import judge
 
         dla = judge(replace(context, types=types), plan, settings.hardware)
@@ -113,7 +113,7 @@ def planned(network: Network, scaled: Decision, settings: Settings, diagnostics:
         found = placed(network, types, dla, settings) if settings.rewrites in ("on", "approximate") else None
         dla = dla if found is None else found.dla
         model, note = settings.cost
-        original = network.original or original_on_gpu(graph, types, settings.gpu)
+        original = network.original or priced(network, settings)
         costs = estimate_costs(graph, types, dla.layers, (model, settings.gpu), note, _alone(original, settings))
         plan = settle(graph, plan, dla.layers, costs)
     elif settings.gpu_module:
@@ -129,9 +129,9 @@ def _alone(original: Original, settings: Settings) -> Optional[tuple[float, floa
 
 def _on_gpu(network: Network, settings: Settings) -> CostPlan:
     """The estimate of the whole network on the GPU of the user's board; of an open batch, for one sample."""
-    from qdq_translator.translation.targets.cost.estimate import CostPlan, original_on_gpu
+    from qdq_translator.translation.targets.cost.estimate import CostPlan
 
-    original = network.original or original_on_gpu(network.graph, network.planned_types, settings.gpu)
+    original = network.original or priced(network, settings)
     return CostPlan([None for _ in network.graph.nodes], None, 0, settings.gpu.name, None, whole=original.whole)
 
 
