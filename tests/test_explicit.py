@@ -557,6 +557,23 @@ def test_verify_needs_no_translation_for_a_network(
     assert "differ from those of the model" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("factor, same, status", [(100.0, True, 0), (100.0, False, 0), (1.0, True, 0), (1.0, False, 1)])
+def test_a_model_that_amplifies_its_own_rounding(
+    factor: float, same: bool, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the model's own quantizers change as much is no fault of the network, and is said; another function is one."""
+    text = """<ir_version: 8, opset_import: ["": 13]> g (float[2, 512] x) => (float[2, 512] y)
+        <float s = {%s}, int8 z = {0}, float k = {%s}> { q = QuantizeLinear (x, s, z)
+        d = DequantizeLinear (q, s, z) m = Mul (d, k) y = Sin (m) }"""
+    onnx.save(onnx.parser.parse_model(text % (0.05, factor)), tmp_path / "m.onnx")
+    other = text % (0.037, factor)
+    onnx.save(onnx.parser.parse_model(other if same else other.replace("Sin", "Cos")), tmp_path / "other.onnx")
+    assert main(["verify", str(tmp_path / "m.onnx"), "--explicit_network", str(tmp_path / "other.onnx")]) == status
+    told = capsys.readouterr()
+    assert ("The model's own rounding changes 'y' as much" in told.out) is (factor == 100)
+    assert ("is not that of the model" in told.err) is (status == 1)
+
+
 def layer_info(*layers: tuple[str, str, str]) -> str:
     """name, type of the inputs, type of the outputs."""
     rows = [

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, NamedTuple, Tuple
+from typing import Dict, Iterator, Mapping, NamedTuple, Tuple
 
 import onnx
 from onnx import numpy_helper
 
 from qdq_translator.core.command_options import VerifyOptions
-from qdq_translator.core.formats.verify_rows import Outputs
+from qdq_translator.core.formats.verify_rows import ComparedOutput, Outputs
 from qdq_translator.core.options import check_metric_drop, parse_shapes
 from qdq_translator.core.progress import Progress
 from qdq_translator.lab.simulate.compare import EXPLICIT, Comparing, compared_outputs, outputs_of, scoring
 from qdq_translator.lab.simulate.evaluation import Evaluation
-from qdq_translator.lab.simulate.inputs import given_samples, input_specs, random_samples, usable
+from qdq_translator.lab.simulate.inputs import Samples, given_samples, input_specs, random_samples, usable
 from qdq_translator.lab.simulate.run import ExplicitNetwork
 from qdq_translator.lab.simulate.user_metric import metric_for
+from qdq_translator.lab.simulate.verdict import BRIEF_RUNS, apart, float_twin
 from qdq_translator.lab.verification import NETWORK, missed, runnable, with_same_ends
 from qdq_translator.translation.ir.io import load_model
 
 UNLIKE = 0.5
 """Cosine of the outputs below which two networks do not compute the same function, even on random inputs."""
+DOUBTED, TWO_ROUNDINGS_DB = 0.9, 3.0
+"""Cosine below which a difference is compared with what the model's own quantizers change; how much lower the SQNR of
+two networks is that round independently than that of one of them and a network that does not round."""
 
 
 class Migrated(NamedTuple):
-    """samples: how many were run, and of what. failed: a sentence for each missed threshold."""
+    """samples: how many were run, and of what. failed: a sentence for each missed threshold. notes: one for
+    each output that the model's own quantizers change as much."""
 
     model: str
     explicit_network: str
@@ -32,6 +37,7 @@ class Migrated(NamedTuple):
     inputs: str
     outputs: Outputs
     failed: Tuple[str, ...]
+    notes: Tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """What `verify` prints."""
@@ -40,6 +46,7 @@ class Migrated(NamedTuple):
             top1 = "" if row.top1_agreement is None else f", same Top-1 {row.top1_agreement:.1f}%"
             ratio = "equal" if row.identical else f"{row.sqnr_db:.1f} dB"
             yield f"  {name}: {ratio}, cosine {row.cosine:.5f}, largest difference {row.max_abs:.4g}{top1}"
+        yield from self.notes
         for stage, value in self.outputs.metric.items():
             yield f"  metric of the {'model' if stage == EXPLICIT else stage}: {value:.6g}"
 
@@ -55,6 +62,21 @@ def _steps(network: onnx.ModelProto) -> Dict[str, float]:
         elif node.op_type == "QuantizeLinear" and node.input[0] in source and node.input[1] in constants:
             steps[source[node.input[0]]] = float(numpy_helper.to_array(constants[node.input[1]]).max())
     return steps
+
+
+def _amplified(
+    explicit: ExplicitNetwork, rows: Mapping[str, ComparedOutput], samples: Samples, where: Evaluation
+) -> Dict[str, str]:
+    """Output that differs -> a sentence, if the model's own quantizers change it as much."""
+    doubted = [name for name, row in rows.items() if row.cosine < DOUBTED and not row.non_finite]
+    if not doubted:
+        return {}
+    own = apart(explicit.model, explicit.ends, float_twin(explicit).to_model(), samples, BRIEF_RUNS, where).outputs
+    return {
+        name: f"  The model's own rounding changes '{name}' as much (cosine {own[name][0].cosine:.3f})."
+        for name in doubted
+        if rows[name].sqnr_db >= own[name][0].sqnr_db - TWO_ROUNDINGS_DB
+    }
 
 
 def migrated(options: VerifyOptions, network: str, progress: Progress, where: Evaluation) -> Migrated:
@@ -79,11 +101,19 @@ def migrated(options: VerifyOptions, network: str, progress: Progress, where: Ev
     work = Comparing(stages, explicit.ends, outputs_of(pairs, names), samples, where.provider, names, keep=bool(metric))
     found = where.over(work, samples.runs, progress, "comparing outputs", watch=scoring(scores, samples))
     outputs = compared_outputs(found, scores, pairs, names, len(samples))
+    rows = outputs.pairs[0].outputs
+    amplified = _amplified(explicit, rows, samples, where)
     unlike = [
         f"Output '{name}' of {network} is not that of the model (cosine {row.cosine:.3f})."
-        for name, row in outputs.pairs[0].outputs.items()
-        if row.non_finite or row.cosine < UNLIKE
+        for name, row in rows.items()
+        if row.non_finite or (row.cosine < UNLIKE and name not in amplified)
     ]
     return Migrated(
-        options.model, network, len(samples), samples.source, outputs, (*missed(options, outputs, NETWORK), *unlike)
+        options.model,
+        network,
+        len(samples),
+        samples.source,
+        outputs,
+        (*missed(options, outputs, NETWORK), *unlike),
+        tuple(amplified.values()),
     )
