@@ -3,10 +3,11 @@
 The reference is the model with its quantizers replaced by their saturation, in float. Nodes of both networks that are
 the same operator on the same values are the same value, and run once. A tensor that both networks have under one name
 is compared where it is computed differently, and what follows reads the model's values: an error has one place, and
-does not grow from layer to layer. So the check costs about one inference, and the parts that differ.
+does not grow from layer to layer. So the check costs at most about one inference, and the parts that differ.
 
 Random inputs do not reach the bounds of clamps inside a network. So what a clamp bounds is multiplied, in both networks
-alike, until its values exceed the bounds (`_beyond`). A network with such bounds is run once more as it is.
+alike, until its values exceed the bounds (`_beyond`). A network with such bounds is run once more as it is; only that
+if no clamp is in the parts that differ.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from onnx import TensorProto
 
 from qdq_translator.lab.simulate.compare import compare
 from qdq_translator.lab.simulate.inputs import input_specs, random_samples
-from qdq_translator.lab.simulate.metrics import Comparison
+from qdq_translator.lab.simulate.metrics import Comparison, same_bits
 from qdq_translator.lab.simulate.run import Sliced, fold, in_rank
 from qdq_translator.lab.simulate.thresholds import LAST_BIT_DB
 from qdq_translator.lab.simulate.verdict import last_bits_changed
@@ -28,13 +29,14 @@ from qdq_translator.translation.ir import operators
 from qdq_translator.translation.ir.bounds import value_range
 from qdq_translator.translation.ir.graph import Graph, Node
 from qdq_translator.translation.ir.types import FLOAT_TYPES, TensorTypes, open_sizes
-from qdq_translator.translation.ir.weights import Weight, digest, to_array
+from qdq_translator.translation.ir.weights import Initializer, to_array
 from qdq_translator.translation.passes.cleanup import remove_dead_nodes, remove_unused_initializers
 
 LEAST_DB = 60.0
 """SQNR of a tensor of both networks below which they compute another function."""
 SATURATED_DB = 35.0
 """The same in half precision, and if weights of -128 steps became -127."""
+_BOUNDED = ("Clip", "HardSigmoid", "HardSwish")
 _ROUNDS = 3
 """In which differences may follow from each other before both networks are run alone."""
 _BATCH, _OPEN = 2, 64
@@ -59,17 +61,25 @@ def difference(
     inputs. Raises UserError if one of them cannot be run."""
     fold(source)
     feed, bounded = _feed(source, written, shapes), _bounds(source)
+    if bounded and _alike(source, written, feed, least):
+        return None
     for without in ((), bounded) if bounded else ((),):  # values beyond every bound may hide what is between them
         apart = _apart(source, written, without, feed, least)
         if not apart:
             continue
         pair = _beyond(source, written, {*without, *apart})
-        found = {name: db for name, db in _compared(*pair, feed, apart=None).items() if db < least}
+        found = {name: db for name, db in _Sides(*pair, feed, apart=None).compared().items() if db < least}
         for output, db in found.items():
             if output in written.outputs:
                 own = _moved(pair[0], feed, output)
                 return Difference(next(iter(apart)), output, db, db >= own - LAST_BIT_DB and own < least)
     return None
+
+
+def _alike(source: Graph, written: Graph, feed: Mapping[str, np.ndarray], least: float) -> bool:
+    """Whether all of both networks is computed alike but parts without clamps, and those are the same as they are."""
+    sides = _Sides(source, written, feed)
+    return not sides.has_clamps() and all(db >= least for db in sides.compared().values())
 
 
 def _apart(
@@ -80,7 +90,7 @@ def _apart(
     and the function is the same if all of that is the model's again."""
     apart: dict[str, float] = {}
     for _ in range(_ROUNDS):
-        compared = _compared(*_beyond(source, written, {*without, *apart}), feed, apart)
+        compared = _Sides(*_beyond(source, written, {*without, *apart}), feed, apart).compared()
         differ = {name: db for name, db in compared.items() if db < least and name not in apart}
         if not differ:
             return {}
@@ -101,11 +111,15 @@ def _feed(source: Graph, written: Graph, shapes: Mapping[str, Sequence[int]]) ->
 
 
 def _beyond(source: Graph, written: Graph, without: Collection[str] = ()) -> tuple[Graph, Graph]:
-    """Copies. Behind the operator that makes what a clamp bounds, they multiply by what brings the root mean square to
-    its bound: a third of normal values exceeds it. In both networks, where both have the tensor, and not `without`."""
+    """Copies, if there is a bound. Behind the operator that makes what a clamp bounds, they multiply by what brings the
+    root mean square to its bound: a third of normal values exceeds it. In both networks, where both have the tensor,
+    and not `without`."""
+    bounds = _bounds(source)
+    if bounds.keys() <= set(without):
+        return source, written
     source, written = (Graph.from_picture(graph.picture()) for graph in (source, written))
     types, others = TensorTypes(source), TensorTypes(written)
-    for name, bound in _bounds(source).items():
+    for name, bound in bounds.items():
         # a factor keeps signs, and would break other bounds that the operators before it keep
         free = all(math.isinf(end) or not end for end in value_range(source, name))
         is_float = types.elem_type(name) == others.elem_type(name) == TensorProto.FLOAT
@@ -118,7 +132,7 @@ def _beyond(source: Graph, written: Graph, without: Collection[str] = ()) -> tup
 def _bounds(graph: Graph) -> dict[str, float]:
     """Tensor -> the largest bound of the clamps that limit its values, alone or inside HardSigmoid and HardSwish."""
     bounds: dict[str, float] = {}
-    for node in graph.of("Clip", "HardSigmoid", "HardSwish"):
+    for node in graph.of(*_BOUNDED):
         found: Sequence[Optional[float]] = (-3.0, 3.0)
         if node.is_op("Clip"):
             found = operators.clip_bounds(node, graph.array)
@@ -176,26 +190,6 @@ Given = Tuple[str, Optional[Tuple[int, ...]]]
 """A tensor of the model, and the shape that the written network has it in, if that is known."""
 
 
-def _compared(
-    source: Graph, written: Graph, feed: Mapping[str, np.ndarray], apart: Optional[Collection[str]] = ()
-) -> dict[str, float]:
-    """Tensor -> SQNR in dB, in the order of the written network, of those that are computed differently. apart: those
-    behind which the written network's own values are read; None for all."""
-    fitting = {name: in_rank(feed[name], _sizes(written, name)) for name in written.inputs}
-    rest, given, pairs = _remainder(source, written, apart, feed, fitting)
-    if not pairs:
-        return {}
-    wanted = dict.fromkeys([*pairs, *(name for name, _ in given.values())])
-    held = _Held(Sliced(source, TensorTypes(source), "given", wanted).run(feed), given, pairs)
-    found = {}
-    for name, values in Sliced(rest, TensorTypes(rest), "written", pairs).run(fitting, held):
-        row = Comparison()
-        compare(row, held.reference(name), values, name, "given", "written")
-        worst = -20 * math.log10(row.max_abs / row.peak) if row.max_abs and row.peak else math.inf
-        found[name] = -math.inf if row.non_finite else min(row.sqnr_db, worst)
-    return found
-
-
 def _sizes(graph: Graph, name: str) -> list[Any]:
     return [dim.dim_value or None for dim in graph.inputs[name].type.tensor_type.shape.dim]
 
@@ -227,40 +221,71 @@ class _Held:
         return self.values[name] if self.uses[name] else self.values.pop(name)
 
 
-def _remainder(
-    source: Graph, written: Graph, apart: Optional[Collection[str]], *feeds: Mapping[str, np.ndarray]
-) -> tuple[Graph, dict[str, Given], list[str]]:
-    """(what only the written network computes, its inputs -> tensors of the model, tensors to be compared)."""
-    sides = _Sides(source, Graph.from_picture(written.picture()), *feeds)
-    rest, pairs = sides.written, []
-    for name in [name for node in rest.nodes for name in node.outputs if name]:
-        same, differs = sides.counterpart(name)
-        if differs:
-            pairs.append(name)
-        if same and not (differs and (apart is None or name in apart)):
-            sides.give(name, same)
-    rest.outputs = {n: written.value_info.get(n) or _info(n, sides.others.elem_type(n)) for n in pairs}
-    remove_dead_nodes(rest)
-    remove_unused_initializers(rest)
-    return rest, {name: row for name, row in sides.given.items() if rest.is_used(name)}, pairs
-
-
 class _Sides:
-    """Both networks, with the numbers of their values and the types of their tensors."""
+    """Both networks, with the numbers of their values and the types of their tensors. rest: what only the written one
+    computes. given: its inputs -> tensors of the model. pairs: tensors to be compared."""
 
-    def __init__(self, source: Graph, written: Graph, *feeds: Mapping[str, np.ndarray]) -> None:
-        shapes = [{name: values.shape for name, values in feed.items()} for feed in feeds]
-        self.source, self.written = source, written
-        self.types, self.others = TensorTypes(source, shapes[0]), TensorTypes(written, shapes[1])
-        self.numbers = _Numbers(source)
+    def __init__(
+        self, source: Graph, written: Graph, feed: Mapping[str, np.ndarray], apart: Optional[Collection[str]] = ()
+    ) -> None:
+        """apart: tensors behind which the written network's own values are read; None for all."""
+        self.feed, self.fitting = feed, {n: in_rank(feed[n], _sizes(written, n)) for n in written.inputs}
+        self.source, self.rest, self.numbers = source, written, _Numbers(source)
         self.known: dict[int, str] = {}
         for name in source.tensors():
             self.known.setdefault(self.numbers.of(name), name)
         self.own = _Numbers(written, self.numbers)
         self.given: dict[str, Given] = {}
-        for name in written.inputs:
-            if name in source.inputs and self.types.static_shape(name) == self.others.static_shape(name):
+        self.pairs: list[str] = []
+        for name, values in self.fitting.items():
+            if name in source.inputs and values.shape == feed[name].shape:
                 self.own.same(name, name)
+        both = [name for name in written.tensors() if name in source.producer]
+        if any(self.own.of(name) != self.numbers.of(name) for name in both):
+            self._part(apart)
+
+    def _part(self, apart: Optional[Collection[str]]) -> None:
+        written = self.rest
+        shapes = [{name: values.shape for name, values in feed.items()} for feed in (self.feed, self.fitting)]
+        self.types, self.others = TensorTypes(self.source, shapes[0]), TensorTypes(written, shapes[1])
+        rest = self.rest = self.own.graph = Graph.from_picture(written.picture())
+        self.own.known = {"": -1, **{name: self.own.known[name] for name in rest.inputs if name in self.own.known}}
+        for name in [name for node in rest.nodes for name in node.outputs if name]:
+            same, differs = self.counterpart(name)
+            if differs:
+                self.pairs.append(name)
+            if same and not (differs and (apart is None or name in apart)):
+                self.give(name, same)
+        rest.outputs = {n: written.value_info.get(n) or _info(n, self.others.elem_type(n)) for n in self.pairs}
+        remove_dead_nodes(rest)
+        remove_unused_initializers(rest)
+        self.given = {name: row for name, row in self.given.items() if rest.is_used(name)}
+
+    def has_clamps(self) -> bool:
+        """Whether a node with bounds is between the given tensors and the pairs, in one of the networks."""
+        nodes, names = list(self.rest.nodes) if self.pairs else [], self.pairs[:]
+        seen = {self.numbers.of(name) for name, _ in self.given.values()}
+        while names:
+            node = self.source.producer.get(names.pop())
+            if node is not None:
+                nodes.append(node)
+                names += [name for name in node.reads() if self.numbers.of(name) not in seen]
+                seen.update(map(self.numbers.of, node.reads()))
+        return any(node.is_op(*_BOUNDED) for node in nodes)
+
+    def compared(self) -> dict[str, float]:
+        """Tensor -> SQNR in dB, in the order of the written network, of those that are computed differently."""
+        if not self.pairs:
+            return {}
+        wanted = dict.fromkeys([*self.pairs, *(name for name, _ in self.given.values())])
+        held = _Held(Sliced(self.source, self.types, "given", wanted).run(self.feed), self.given, self.pairs)
+        found = {}
+        for name, values in Sliced(self.rest, self.others, "written", self.pairs).run(self.fitting, held):
+            row = Comparison()
+            compare(row, held.reference(name), values, name, "given", "written")
+            worst = -20 * math.log10(row.max_abs / row.peak) if row.max_abs and row.peak else math.inf
+            found[name] = -math.inf if row.non_finite else min(row.sqnr_db, worst)
+        return found
 
     def counterpart(self, name: str) -> tuple[str, bool]:
         """The model's tensor that has the values of a tensor of the written network, '' if there is none, and whether
@@ -273,7 +298,7 @@ class _Sides:
 
     def give(self, name: str, same: str) -> None:
         """The readers of a tensor of the written network get the values of the model's tensor `same` instead."""
-        graph, made = self.written, f"{name}/given"
+        graph, made = self.rest, f"{name}/given"
         self.own.same(name, same)
         self.own.same(made, same)
         readers = graph.consumers(name)
@@ -310,6 +335,7 @@ class _Numbers:
     def __init__(self, graph: Graph, other: Optional[_Numbers] = None) -> None:
         self.graph = graph
         self.table: dict[Any, int] = other.table if other is not None else {}
+        self.constants: dict[Any, list[tuple[int, Initializer]]] = other.constants if other is not None else {}
         self.source = other
         self.known: dict[str, int] = {"": -1}
         self.clamps: dict[int, tuple[int, float, float]] = other.clamps if other is not None else {}
@@ -327,13 +353,30 @@ class _Numbers:
         if name not in self.known:
             node, tensor = self.graph.producer.get(name), self.graph.initializers.get(name)
             if tensor is not None:
-                content = tensor.digest() if isinstance(tensor, Weight) else digest(to_array(tensor))
-                self.known[name] = self._number((tensor.data_type, tuple(tensor.dims), content))
+                self.known[name] = self._constant(tensor, tensor.dims)
             elif node is None:
                 self.known[name] = self._number((id(self), name))
             else:
                 self._node(node)
         return self.known[name]
+
+    def _constant(self, tensor: Initializer, dims: Sequence[int]) -> int:
+        """dims: its shape, or one that means the same to its readers."""
+        values = to_array(tensor).reshape(-1)
+        key = (tensor.data_type, tuple(dims), values[:: max(1, values.size // 64)].tobytes())
+        alike = self.constants.setdefault(key, [])
+        for number, other in alike:
+            if same_bits(to_array(other).reshape(-1), values):
+                return number
+        alike.append((self._number((key, len(alike))), tensor))
+        return alike[-1][0]
+
+    def _sum(self, matrix: int, name: str) -> Any:
+        """Key of a sum: what is added to a matrix may be written as a vector or with one row."""
+        tensor = self.graph.initializers.get(name)
+        is_row = tensor is not None and len(tensor.dims) == 2 and tensor.dims[0] == 1
+        added = self._constant(tensor, tensor.dims[1:]) if tensor is not None and is_row else self.of(name)
+        return "Add", "", self.graph.opset(), (), (matrix, added)
 
     def _node(self, node: Node) -> None:
         graph = self.graph
@@ -349,8 +392,16 @@ class _Numbers:
         else:
             kept = (a for a in node.attributes.values() if not _is_default(node, a.name, graph))
             attributes = tuple(sorted(a.SerializeToString() for a in kept))
-            key = (node.op_type, node.domain, graph.opset(), attributes, reads)
+            key: Any = (node.op_type, node.domain, graph.opset(), attributes, reads)
+            if node.is_op("Gemm") and node.input(2) and node.get("beta", 1.0) == 1.0:  # a translation may add it behind
+                key = self._sum(self._number(((*key[:-1], reads[:2]), 0)), node.inputs[2])
+            elif node.is_op("Add") and not attributes and _is_gemm(graph.producer.get(node.inputs[0])):
+                key = self._sum(reads[0], node.inputs[1])
             self.known.update((name, self._number((key, index))) for index, name in enumerate(node.outputs))
+
+
+def _is_gemm(node: Optional[Node]) -> bool:
+    return node is not None and node.is_op("Gemm")
 
 
 def _clamped(node: Node, graph: Graph) -> Optional[tuple[float, float]]:

@@ -6,7 +6,6 @@ values are read, used and let go one tensor at a time.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import zlib
 from typing import Callable, Optional, Sequence, Union
@@ -42,12 +41,11 @@ class Weight:
     """An initializer, with the fields of a TensorProto that passes ask for. `values`: an array, which must not be
     written to from now on, or a function that makes it on every access."""
 
-    __slots__ = ("_checksum", "_digest", "data_type", "dims", "name", "values")
+    __slots__ = ("_checksum", "data_type", "dims", "name", "values")
 
     def __init__(self, name: str, data_type: int, dims: Sequence[int], values: Union[np.ndarray, Maker]) -> None:
         self.name, self.data_type, self.dims, self.values = name, data_type, dims, values
         self._checksum: Optional[int] = None
-        self._digest: Optional[bytes] = None
         if isinstance(values, np.ndarray):
             values.setflags(write=False)
 
@@ -65,12 +63,6 @@ class Weight:
         if self._checksum is None:
             self._checksum = zlib.crc32(data)
         return data
-
-    def digest(self) -> bytes:
-        """BLAKE2b of the values, computed once."""
-        if self._digest is None:
-            self._digest = digest(self.array())
-        return self._digest
 
     def checksum(self) -> int:
         """CRC-32 of the raw data, computed once."""
@@ -150,12 +142,6 @@ def to_message(tensor: Initializer) -> TensorProto:
     message = tensor.header()
     message.raw_data = bytes(tensor.raw())
     return message
-
-
-def digest(values: np.ndarray) -> bytes:
-    """BLAKE2b of the bytes of an array, without a copy of a contiguous one; of the references, for strings."""
-    flat = np.ascontiguousarray(values).reshape(-1)
-    return hashlib.blake2b(flat.tobytes() if flat.dtype.hasobject else flat.view(np.uint8).data).digest()
 
 
 def to_array(tensor: Initializer) -> np.ndarray:
