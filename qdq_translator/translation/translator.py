@@ -108,8 +108,10 @@ def translate(
     the effect of further options. explicit: for `explicit`, which inserts Q/DQ again (TensorRT 10 and later). given:
     tensor -> scale, for a float model. Raises UserError, always with a remedy.
     """
-    ready = prepared(model, options, name, lab, assume_scales, explicit, given)
-    again = functools.partial(prepared, ready.given, options, ready.name, lab, explicit=explicit, given=given)
+    ready = prepared(model, options, name, lab, assume_scales, explicit, given, may_repeat=True)
+    again = functools.partial(
+        prepared, ready.given, options, ready.name, lab, explicit=explicit, given=given, may_repeat=True
+    )
     idle = frozenset(_idle(ready, lab))
     ready = again(idle=idle) if idle else ready
     unchanged = ready.given_scales
@@ -122,7 +124,8 @@ def translate(
     report_idle(idle, network.diagnostics)
     if lab is not None and not assume_scales:
         lab.check_function(_read(ready.given, settings, Diagnostics(), before="quantizers"), network, settings)
-    tried = _Tried(ready.given, network, unchanged, ready.options, settings, decision, lab)
+    ready.given.release()
+    tried = _Tried(ready.given, network, unchanged, ready.options, settings, decision)
     may_try = try_more and ready.samples is None
     made = _conclude(network, decision, ready.options, settings, ready.given.source, ready.name, tried, may_try)
     return _strictly(made)
@@ -195,14 +198,15 @@ def prepared(
     given: Optional[Mapping[str, float]] = None,
     saturating: frozenset[str] = frozenset(),
     idle: frozenset[tuple[str, int]] = frozenset(),
+    may_repeat: bool = False,
 ) -> Prepared:
-    """The first half of `translate`, which explains the arguments. saturating, idle: see `Settings`. Raises
-    UserError."""
+    """The first half of `translate`, which explains the arguments. saturating, idle: see `Settings`. may_repeat: the
+    model stays open for another reading. Raises UserError."""
     options, diagnostics = options or TranslateOptions(), Diagnostics()
     settings = resolve(options, diagnostics, assume_scales, explicit, given)
     settings = dataclasses.replace(settings, saturating=saturating, idle=idle)
     given_model = model if isinstance(model, Given) else Given(model)
-    (network, weighed), samples = _earned(given_model, settings, diagnostics, lab), None
+    (network, weighed), samples = _earned(given_model, settings, diagnostics, may_repeat), None
     if assume_scales:
         network.scales.assume(name for name in network.graph.tensors() if network.types.is_float(name))
     if settings.calibration is not None:
@@ -353,6 +357,8 @@ class Given:
         self.checked = False
         """Whether its shapes fit each other."""
         self.source = Source("", "")
+        self.baked: dict[str, Any] = {}
+        """See `Network`."""
 
     @property
     def name(self) -> str:
@@ -372,6 +378,7 @@ class Given:
     def release(self) -> None:
         """Free the weights unless networks that were read still use them."""
         self._kept = None
+        self.baked.clear()
 
     def _open(self) -> Opened:
         if not isinstance(self._model, onnx.ModelProto):
@@ -399,13 +406,13 @@ def _read(
         check_shapes(graph, settings.input_shapes, batch_of_one=bool(settings.hardware.generation))
         given.checked = True
     network = Network(graph, diagnostics, settings.input_shapes)
-    network.original = original
+    network.original, network.baked = original, given.baked
     run_passes(network, settings, before=before)
     return network
 
 
 def _earned(
-    given: Given, settings: Settings, diagnostics: Diagnostics, lab: Optional[Laboratory]
+    given: Given, settings: Settings, diagnostics: Diagnostics, may_repeat: bool = False
 ) -> tuple[Network, Optional[Outcome]]:
     """As `_read`, without the rewrites that lose too much precision (rule F12) or make the network slower by the
     estimate (rule R1); its plan, if that is known by now."""
@@ -413,7 +420,9 @@ def _earned(
     weighed = bool(settings.hardware.generation) and settings.rewrites in ("on", "approximate")
 
     def read(settings: Settings, said: Diagnostics) -> Network:
-        return _read(given, settings, said, weighed, original=None if network is None else network.original)
+        return _read(
+            given, settings, said, weighed or may_repeat, original=None if network is None else network.original
+        )
 
     network = read(settings, said)
     if weighed:
@@ -425,7 +434,8 @@ def _earned(
             network = read(settings, said)
             earned.report_left_out(lossy, said)
         network, settings, said, weighing = earned.faster(network, settings, said, lossy, read)
-    given.release()
+    if not may_repeat:
+        given.release()
     diagnostics.extend(said)
     network.diagnostics = diagnostics
     return network, weighing if settings.calibration is None else None
@@ -445,7 +455,6 @@ class _Tried:
     _options: TranslateOptions
     _settings: Settings
     _now: Decision
-    _lab: Optional[Laboratory]
     _rewritten: dict[str, Network] = dataclasses.field(default_factory=dict)
 
     def __call__(self, change: dict[str, Any]) -> Decision:
@@ -455,7 +464,7 @@ class _Tried:
         like: Optional[Decision] = self._now
         if settings.rewrites != self._settings.rewrites:
             if settings.rewrites not in self._rewritten:
-                self._rewritten[settings.rewrites] = _earned(self._model, settings, Diagnostics(), self._lab)[0]
+                self._rewritten[settings.rewrites] = _earned(self._model, settings, Diagnostics())[0]
             network = self._rewritten[settings.rewrites]
             given, like = network.scales, None
         return decide(network, context_of(network, given.fork(), settings), settings, Diagnostics(), like=like)

@@ -19,7 +19,7 @@ from qdq_translator.translation.ir import operators
 from qdq_translator.translation.ir.bounds import Range, value_range
 from qdq_translator.translation.ir.constants import Constants, is_dequantize, is_quantize, is_quantizer
 from qdq_translator.translation.ir.graph import Graph, Node
-from qdq_translator.translation.ir.weights import Initializer
+from qdq_translator.translation.ir.weights import Initializer, Weight
 from qdq_translator.translation.passes.cleanup import remove_dead_nodes
 from qdq_translator.translation.quantizers import parameters, steps
 from qdq_translator.translation.quantizers.activations import SYMMETRICALLY, ActivationQuantizers
@@ -77,10 +77,12 @@ def _bake(network: Network, constants: Constants, weights: list[QuantizedConstan
     # constants may share nodes, so they are replaced after all are computed
     baked: list[tuple[Bakery, str]] = []
     for item in weights:
-        result = Bakery(constants, item, settings.weights)
-        baked.append((result, _replace_constant(graph, item, result.weight) if _alone(graph, constants, item) else ""))
+        result = network.baked.get(item.tensor) or Bakery(constants, item, settings.weights)
+        if isinstance(result.weight, Weight):
+            network.baked[item.tensor] = result
+        baked.append((result, _replace_constant(graph, item, result.own()) if _alone(graph, constants, item) else ""))
     for item, (result, name) in zip(weights, baked):
-        name = name or _replace_constant(graph, item, result.weight)
+        name = name or _replace_constant(graph, item, result.own())
         if item.kind == "weight":
             _report_weight(item, result, network.diagnostics, settings.calibration_type == "max")
             network.trained[name] = TrainedWeight(result.codes, item.node, item.params.per_channel, result.saturated)

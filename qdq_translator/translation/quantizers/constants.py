@@ -160,6 +160,10 @@ class Bakery:
         weight = self._from_codes(found, self.codes) if weights == "baked" and found is not None else None
         self.weight: Initializer = weight if weight is not None else self._evaluated(weights)
 
+    def own(self) -> Initializer:
+        """The weight for one graph, which names it."""
+        return self.weight.copy() if isinstance(self.weight, Weight) else self.weight
+
     def _evaluated(self, weights: str) -> Initializer:
         read = self._as_float if weights == "float" else self._as_real
         values = self.constants.value(self.item.tensor, self._on_grid if self.item.kind == "codes" else read)

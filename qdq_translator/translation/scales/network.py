@@ -90,6 +90,8 @@ class Network:
         self.input_shapes = dict(input_shapes or {})
         self.scales = ScaleTable()
         self.trained: dict[str, TrainedWeight] = {}
+        self.baked: dict[str, Any] = {}
+        """Constant -> what an earlier reading of the model made of it (`quantizers.constants.Bakery`)."""
         self.applied: list[Applied] = []
         self.derived: list[DerivedScale] = []
         self.withheld: dict[str, str] = {}
