@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from e2e_workflow.pretrained import check, convert, packages, registry, sound, text, tfjs
+from e2e_workflow.pretrained import check, convert, packages, registry, run, sound, text, tfjs
 from e2e_workflow.pretrained.task import Size, mean, split
 from tests.small_models import model
 
@@ -86,7 +86,8 @@ def test_scores_of_text_and_sound() -> None:
 
 
 def test_the_independent_check_rounds_tensors_and_weights(tmp_path: Path) -> None:
-    """Against the same arithmetic in NumPy: a grouped ConvTranspose and a Gemm with scales for their inputs, one of them above INT8."""
+    """Against the same arithmetic in NumPy: a grouped ConvTranspose and a Gemm with scales for their inputs. Neither the weights
+    of a layer above INT8 nor what only such layers read is rounded."""
     import onnx
     import onnxruntime
 
@@ -116,10 +117,11 @@ def test_the_independent_check_rounds_tensors_and_weights(tmp_path: Path) -> Non
     w = grid(weight.reshape(2, 2, 3, 2, 2), (1, 3, 4)).reshape(weight.shape)
     by_group = [np.einsum("nchw,cokl->nohkwl", rounded(x, steps["x"])[:, i : i + 2], w[i : i + 2]) for i in (0, 2)]
     c = np.concatenate(by_group, 1).reshape(1, 6, 4, 4)
-    for above, matrix in (([], grid(dense, (1,))), (["Gemm"], dense)):
+    flat = c.reshape(1, -1)
+    for above, read, matrix in (([], rounded(flat, steps["f"]), grid(dense, (1,))), (["Gemm"], flat, dense)):
         faked = check.fake_quantized(tmp_path / "net.onnx", tmp_path / "cache", above)
         (found,) = onnxruntime.InferenceSession(faked.SerializeToString()).run(None, {"x": x})
-        np.testing.assert_allclose(found, rounded(c.reshape(1, -1), steps["f"]) @ matrix.T, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(found, read @ matrix.T, rtol=1e-4, atol=1e-4)
 
 
 def test_quantized_networks_get_float_ends() -> None:
@@ -167,6 +169,21 @@ def test_weights_of_scripts() -> None:
     ]
     found = tfjs.weights(rows, bytes([0, 4]) + np.float32(7).tobytes())
     assert found["q"].tolist() == [-1, 1] and found["f"].tolist() == [7]
+
+
+def test_rows_that_were_not_measured_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A written table keeps its other rows, in the registry's order, with their lines about the check; they say that they are older."""
+    monkeypatch.setattr(run, "TABLE", tmp_path / "table.md")
+    width = len(run.HEADER)
+    old = [[name, "explicit", *[""] * (width - 4), "7"] for name in ("pitch", "iris")]  # without a commit
+    run.write(old, [], ["- pitch, explicit, GPU: differs", "- iris, explicit, GPU: differs"])
+    run.write([["iris", "explicit", *[""] * (width - 3), "abc"]], ["- pitch is SKIPPED: no", "- iris, x: failed"], [])
+    text = run.TABLE.read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if "| explicit |" in line]
+    assert [line.split(" | ")[0] for line in rows] == ["| pitch", "| iris"]
+    assert rows[0].endswith(f"| 7 | {run.EARLIER} |") and rows[1].endswith("| abc |")
+    assert "- pitch, explicit, GPU: differs" in text and "- iris, explicit, GPU" not in text
+    assert "- iris, x: failed" in text and "SKIPPED" not in text
 
 
 def test_smoke_mode() -> None:

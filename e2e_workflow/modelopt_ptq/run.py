@@ -11,25 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from e2e_workflow.common import ptq
+from e2e_workflow.common import modelopt, ptq
 from e2e_workflow.common.variant import Variant
 
 
 def _quantizer(method: str, target_dla: bool) -> Callable[[Path, np.ndarray, Path], None]:
     def quantize(float_model: Path, images: np.ndarray, qdq_model: Path) -> None:
-        from modelopt.onnx.quantization import quantize as modelopt_quantize
-
-        modelopt_quantize(
-            str(float_model),
-            quantize_mode="int8",
-            calibration_data={"input": images},
-            calibration_method=method,
-            calibration_eps=["cpu"],
-            high_precision_dtype="fp32",
-            target_dla=target_dla,
-            output_path=str(qdq_model),
-            log_level="ERROR",
-        )
+        modelopt.quantize(float_model, {"input": images}, qdq_model, method, target_dla)
 
     return quantize
 

@@ -1,7 +1,8 @@
 """An INT8 network made from the written files alone, without a line of the package: the independent check of its simulation.
 
-One Q/DQ pair behind every tensor of the calibration cache, weights of the layers in INT8 rounded per output channel to
-max|w|/127; everything else stays float. ONNX Runtime runs it without graph optimizations.
+One Q/DQ pair behind every tensor of the calibration cache that a layer in INT8 reads, weights of these layers rounded per
+output channel to max|w|/127; everything else stays float. Which layers are in INT8 is read from the written report. ONNX
+Runtime runs it without graph optimizations.
 """
 
 from __future__ import annotations
@@ -25,33 +26,38 @@ def scales_of(cache: Path) -> dict[str, float]:
     return {name: struct.unpack(">f", bytes.fromhex(value))[0] for name, value in rows}
 
 
-def passed_over(network: Path, above: Collection[str]) -> set[str]:
-    """Tensors that an engine may hold unrounded: between a layer with weights and the Add, Relu or Clip that alone reads it, and
-    those that only layers `above` INT8 read."""
+def fused(network: Path) -> set[str]:
+    """Tensors that an engine may hold unrounded: between a layer with weights and the Add, Relu or Clip that alone reads it."""
     graph = onnx.load(str(network), load_external_data=False).graph
-    readers: dict[str, list[onnx.NodeProto]] = {}
-    for node in graph.node:
-        for tensor in node.input:
-            readers.setdefault(tensor, []).append(node)
-    fused = {
+    readers = _readers(graph)
+    return {
         node.output[0]
         for node in graph.node
         if node.op_type in CHANNEL and [n.op_type in FUSED for n in readers.get(node.output[0], ())] == [True]
     }
-    return fused | {tensor for tensor, nodes in readers.items() if all(node.name in above for node in nodes)}
+
+
+def _readers(graph: onnx.GraphProto) -> dict[str, list[onnx.NodeProto]]:
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.node:
+        for tensor in node.input:
+            readers.setdefault(tensor, []).append(node)
+    return readers
 
 
 def fake_quantized(
-    network: Path, cache: Path, fp16_nodes: Collection[str], unrounded: Collection[str] = ()
+    network: Path, cache: Path, above: Collection[str], unrounded: Collection[str] = ()
 ) -> onnx.ModelProto:
-    """The network with its scales applied. fp16_nodes: layers whose weights stay as they are; unrounded: tensors that do."""
+    """The network with its scales applied. above: layers above INT8, whose weights stay as they are, and so do tensors that
+    only they read; unrounded: more tensors that stay."""
     model = onnx.load(str(network))
-    graph, scales = model.graph, {n: s for n, s in scales_of(cache).items() if n not in unrounded}
+    graph, kept = model.graph, set(above)
+    passed = {tensor for tensor, nodes in _readers(graph).items() if all(node.name in kept for node in nodes)}
+    scales = {n: s for n, s in scales_of(cache).items() if n not in passed and n not in unrounded}
     made = {tensor for node in graph.node for tensor in node.output} | {value.name for value in graph.input}
     constants = {tensor.name: tensor for tensor in graph.initializer}
     made -= constants.keys()
     outputs = {value.name for value in graph.output}
-    kept = set(fp16_nodes)
     rounded = {name for name in scales if name in made and name not in outputs}
     for node in graph.node:
         if node.op_type in CHANNEL and node.name not in kept and len(node.input) > 1 and node.input[1] in constants:

@@ -46,11 +46,9 @@ class Made:
         return next(self.folder.glob("*_calib.cache"))
 
     @property
-    def fp16_nodes(self) -> list[str]:
-        """Names of the layers that are to run above INT8."""
-        text = next(self.folder.glob("*_precision_config.json")).read_text(encoding="utf-8")
-        config = json.loads(text)
-        return [*config["fp16_nodes"], *config.get("fp32_nodes", ())]
+    def above(self) -> set[str]:
+        """Names of the layers that compute above INT8, by the plan in the report."""
+        return {layer["name"] for layer in self.report()["plan"] if layer["precision"] not in ("int8", "none")}
 
 
 def translate(model: Path, target: str, folder: Path, calibration: Path | None = None, *more: str) -> Made:

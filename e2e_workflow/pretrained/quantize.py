@@ -10,6 +10,7 @@ from typing import Iterator
 import numpy as np
 import onnx
 
+from . import environment
 from .infer import samples, session
 from .task import Feeds
 
@@ -26,6 +27,16 @@ def onnxruntime_symmetric(model: Path, calibration: Feeds, out: Path) -> None:
 def onnxruntime_default(model: Path, calibration: Feeds, out: Path) -> None:
     """`quantize_static` with nothing but the data: uint8 asymmetric activations, int8 weights per tensor."""
     _onnxruntime(model, calibration, out, False, False, {})
+
+
+def modelopt(model: Path, calibration: Feeds, out: Path) -> None:
+    """ModelOpt's default for INT8: entropy, placement for a GPU. Raises Unavailable if it cannot be had."""
+    torch = (["torch==2.13.0"], ["-r", str(environment.ROOT / "e2e_workflow" / "modelopt_ptq" / "requirements.txt")])
+    python = environment.python("modelopt", *torch, ["--no-deps", "nvidia-modelopt==0.47.0"])
+    with tempfile.TemporaryDirectory() as scratch:
+        data, upgraded = Path(scratch) / "data.npz", _upgraded(model, Path(scratch))
+        np.savez(data, **calibration)
+        environment.run([python, "-m", "e2e_workflow.common.modelopt", str(upgraded), str(data), str(out)])
 
 
 def _onnxruntime(

@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import json
 import pickle
+import subprocess
 import sys
 import time
 import traceback
@@ -28,7 +29,7 @@ import onnx
 
 from benchmarks.measure import machine
 
-from . import check, infer, packages, program, quantize, registry
+from . import check, environment, infer, packages, program, quantize, registry
 from .task import Size, Task, mean
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "tables" / "pretrained.md"
@@ -140,6 +141,7 @@ ROUTES = {
     RECOVERED: Route("float, `deploy`", with_data=True),
     "onnxruntime": Route("ONNX Runtime, symmetric", quantize.onnxruntime_symmetric),
     "onnxruntime_default": Route("ONNX Runtime, default", quantize.onnxruntime_default, options=WIDEN),
+    "modelopt": Route("ModelOpt", quantize.modelopt),
     "native": Route("as shipped", options=WIDEN, native=True),
     EXPLICIT: Route("explicit", with_data=True),
 }
@@ -188,7 +190,7 @@ def ours(ready: Prepared, name: str, route: Route) -> Result:
             result.facts.setdefault("megabytes", made.megabytes)
             result.facts.update(_facts(made.report(), target))
             with _noted(result, f"{target} check"):
-                faked = check.fake_quantized(made.network, made.scales_file, made.fp16_nodes)
+                faked = check.fake_quantized(made.network, made.scales_file, made.above)
                 result.figures[f"{target} check"] = ready.figure(faked)
             scores, verdict = program.simulated(model, made, ready.task.evaluation, ready.score)
             result.figures[target] = mean(scores)
@@ -198,12 +200,10 @@ def ours(ready: Prepared, name: str, route: Route) -> Result:
 
 
 def _explain(ready: Prepared, made: program.Made, result: Result, target: str) -> None:
-    """Where the check differs by more than the error bar: the figure without the roundings that fusions and FP16 layers omit."""
+    """Where the check differs by more than the error bar: the figure without the roundings that fusions omit."""
     mine, checked = result.figures[target], result.figures.get(f"{target} check")
     if checked is not None and abs(mine[0] - checked[0]) > max(mine[1], checked[1]):
-        above = {layer["name"] for layer in made.report()["plan"] if layer["precision"] != "int8"}
-        unrounded = check.passed_over(made.network, above)
-        faked = check.fake_quantized(made.network, made.scales_file, made.fp16_nodes, unrounded)
+        faked = check.fake_quantized(made.network, made.scales_file, made.above, check.fused(made.network))
         result.facts[f"{target} unrounded"] = ready.figure(faked)
 
 
@@ -238,6 +238,15 @@ def _noted(result: Result, what: str) -> Iterator[None]:
 # ---------------- results, kept in the cache
 
 
+def commit() -> str:
+    """The last commit that changed the package, with + if files of it are changed since; empty without Git."""
+    root, said = Path(__file__).resolve().parents[2], []
+    for words in (["log", "-1", "--format=%h"], ["status", "--porcelain"]):
+        done = subprocess.run(["git", *words, "--", "qdq_translator"], cwd=root, capture_output=True, text=True)
+        said.append(done.stdout.strip())
+    return said[0] + "+" * bool(said[1])
+
+
 def code_of(*patterns: str) -> str:
     """Digest of the files of this repository that match."""
     root = Path(__file__).resolve().parents[2]
@@ -268,7 +277,8 @@ def measure(network: registry.Network, size: Size, paths: Collection[str] = ()) 
     )
     kept = json.loads(store.read_text()) if store.is_file() else {}
     wanted = [n for n, r in ROUTES.items() if (n == EXPLICIT or r.native == network.native) and n in (paths or ROUTES)]
-    if kept.get("row") == row and kept.get("program") == program_code and set(wanted) <= kept["ours"].keys():
+    done = {name for name in kept.get("ours", ()) if not kept["tools"].get(name, {}).get("failed")}
+    if kept.get("row") == row and kept.get("program") == program_code and set(wanted) <= done:
         return kept
     ready = prepare(network, size, folder)
     if kept.get("data") != ready.key or "tools" not in kept:
@@ -284,13 +294,15 @@ def measure(network: registry.Network, size: Size, paths: Collection[str] = ()) 
 
 def _measure(ready: Prepared, name: str, route: Route, kept: dict[str, Any]) -> None:
     start = time.perf_counter()
-    if route.tool is not None and name not in kept["tools"]:
+    if route.tool is not None and (name not in kept["tools"] or kept["tools"][name]["failed"]):
         kept["tools"][name] = asdict(by_tool(ready, route))
+        kept["ours"].pop(name, None)
     if name not in kept["ours"]:
         failed = kept["tools"].get(name, {}).get("failed")
         kept["ours"][name] = asdict(
             Result() if failed else explicit(ready) if name == EXPLICIT else ours(ready, name, route)
         )
+        kept["ours"][name]["facts"]["commit"] = commit()
     print(f"{ready.network.name}, {name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
 
 
@@ -327,8 +339,11 @@ HEADER = [
     "ms, DLA",
     "s",
     "MB",
+    "commit",
 ]
 NUMBERS = (("DLA ms", "{:.3g}"), ("seconds", "{:.1f}"), ("megabytes", "{:.0f}"))
+EARLIER = "earlier"
+"""Commit of rows that were written before the table had this column."""
 
 
 def rows_of(network: registry.Network, kept: dict[str, Any]) -> list[list[str]]:
@@ -345,7 +360,7 @@ def rows_of(network: registry.Network, kept: dict[str, Any]) -> list[list[str]]:
         kinds = ", ".join(f"{op} {count}" for op, count in sorted((left or {}).items(), key=lambda item: -item[1])[:3])
         cells.append("" if left is None else f"{sum(left.values())}" + (f": {kinds}" if left else ""))
         cells += [_number(facts.get(key), form) for key, form in NUMBERS]
-        rows.append(cells)
+        rows.append([*cells, facts.get("commit", "")])
     return rows
 
 
@@ -377,7 +392,7 @@ def differences_of(network: registry.Network, kept: dict[str, Any]) -> list[str]
                 holds = abs(mine[0] - other[0]) <= max(mine[1], other[1])
                 lines.append(
                     f"- {network.name}, {ROUTES[name].title}, {target}: {_figure(mine)}, check {_figure(checked)}; without the roundings inside "
-                    f"fusions and before FP16 layers {_figure(other)}" + ("." if holds else ": another cause.")
+                    f"fusions {_figure(other)}" + ("." if holds else ": another cause.")
                 )
     return lines
 
@@ -422,11 +437,14 @@ def main(words: list[str] | None = None) -> int:
     networks = [registry.BY_NAME[name] for name in asked.only] if asked.only else list(registry.NETWORKS)
     if asked.smoke and not asked.only:
         networks = [network for network in networks if network.smoke]
+    paths = asked.paths or [name for name in ROUTES if name != "modelopt" or not asked.smoke or environment.ready(name)]
+    if "modelopt" not in paths:
+        print("ModelOpt is SKIPPED: a smoke run does not install it", file=sys.stderr, flush=True)
     rows, failures, differences = [], [], []
     for network in networks:
         try:
             size = SMOKE if asked.smoke else network.samples
-            kept = known(network, size) if asked.known else measure(network, size, asked.paths or ())
+            kept = known(network, size) if asked.known else measure(network, size, paths)
         except packages.Unavailable as error:
             failures.append(f"- {network.name} is SKIPPED: {error}")
             print(failures[-1], file=sys.stderr, flush=True)
@@ -437,18 +455,32 @@ def main(words: list[str] | None = None) -> int:
         print("\n".join(" | ".join(row) for row in rows_of(network, kept)), flush=True)
     print("\n".join([*failures, *differences]))
     if asked.write:
-        write(rows, failures, differences, asked.known)
+        write(rows, failures, differences)
     return int(bool(failures) and (asked.smoke or bool(asked.only)))
 
 
-def write(rows: list[list[str]], failures: list[str], differences: list[str], known: bool) -> None:
-    """docs/tables/pretrained.md. known: rows may come from earlier versions of the program."""
-    when = " Its rows were measured by several versions of the program." if known else ""
-    left, different = ("\n".join(lines) or "Nothing." for lines in (failures, differences))
+def earlier(text: str, rows: list[list[str]]) -> tuple[list[list[str]], list[str]]:
+    """Rows of a written table that `rows` do not replace, and their lines about the check."""
+    new, titles = {(row[0], row[1]) for row in rows}, {route.title for route in ROUTES.values()}
+    found = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line[:2] == "| "]
+    old = [row for row in found if row[0] in registry.BY_NAME and row[1] in titles and (row[0], row[1]) not in new]
+    starts = tuple(f"- {row[0]}, {row[1]}, {target}: " for row in old for target in program.TARGETS)
+    lines = [line for line in text.splitlines() if starts and line.startswith(starts)]
+    return [row + [EARLIER] * (len(HEADER) - len(row)) for row in old], lines
+
+
+def write(rows: list[list[str]], failures: list[str], differences: list[str]) -> None:
+    """docs/tables/pretrained.md; what was not measured keeps its row."""
+    old, lines = earlier(TABLE.read_text(encoding="utf-8") if TABLE.is_file() else "", rows)
+    names, titles = list(registry.BY_NAME), [route.title for route in ROUTES.values()]
+    rows = sorted([*rows, *old], key=lambda row: (names.index(row[0]), titles.index(row[1])))
+    failures = [line for line in failures if not any(line.startswith(f"- {row[0]} is SKIPPED") for row in old)]
+    left, different = ("\n".join(lines) or "Nothing." for lines in (failures, [*differences, *lines]))
     TABLE.write_text(
         "# Trained networks of public packages\n\n"
         "Written by `python -m e2e_workflow.pretrained.run --write`; [the workflow](../../e2e_workflow/pretrained/README.md) says what "
-        f"each column is. {machine()}.{when}\n\n"
+        f"each column is. {machine()}. The last column is the commit of the package that a row was measured with; *{EARLIER}*: "
+        "by an unknown one, and by a check that rounded tensors before layers above INT8, too.\n\n"
         f"{markdown(rows)}\n\n## Where the check differs by more than the error bar\n\n{different}\n\n## Where they come from\n\n{registry_table()}\n\n## What does not go through\n\n{left}\n",
         encoding="utf-8",
     )

@@ -1,4 +1,4 @@
-"""A Python with TensorFlow and tf2onnx for conversions from TFLite: an environment of its own in the cache folder.
+"""Conversions from TFLite, by a Python with TensorFlow and tf2onnx: an environment of its own in the cache folder (300 MB).
 
 $QDQ_PRETRAINED_TENSORFLOW names another one to use instead.
 """
@@ -7,32 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import onnx
 
+from . import environment
 from .packages import Unavailable, cache
 
-PYTHON = "QDQ_PRETRAINED_TENSORFLOW"
 PACKAGES = ("tensorflow-cpu==2.21.0", "tf2onnx==1.17.0")
-
-
-def python() -> str:
-    """The interpreter, installed when it is first asked for (about 300 MB). Raises Unavailable."""
-    if os.environ.get(PYTHON):
-        return os.environ[PYTHON]
-    folder = cache() / "tensorflow"
-    done = folder / "installed"
-    if not done.is_file():
-        print(f"Installing {' and '.join(PACKAGES)} into {folder}", file=sys.stderr, flush=True)
-        program = str(folder / "bin" / "python")
-        _run([sys.executable, "-m", "venv", str(folder)])
-        _run([program, "-m", "pip", "install", "-q", "--only-binary", ":all:", *PACKAGES])
-        done.touch()
-    return str(folder / "bin" / "python")
 
 
 def from_tflite(content: bytes) -> onnx.ModelProto:
@@ -44,15 +27,10 @@ def from_tflite(content: bytes) -> onnx.ModelProto:
         with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
             source, target = Path(scratch) / "source.tflite", Path(scratch) / "network.onnx"
             source.write_bytes(content)
-            _run([python(), str(script), str(source), str(target)])
+            try:
+                interpreter = environment.python("tensorflow", ["--only-binary", ":all:", *PACKAGES])
+                environment.run([interpreter, str(script), str(source), str(target)])
+            except Unavailable as error:
+                raise Unavailable(f"no conversion from TFLite: {error}") from error
             os.replace(target, kept)
     return onnx.load(str(kept))
-
-
-def _run(command: list[str]) -> None:
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=1200, env=clean)
-    except (OSError, subprocess.SubprocessError) as error:
-        lines = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
-        raise Unavailable(f"no conversion from TFLite: {lines[-1] if lines else error}") from error
