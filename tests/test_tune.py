@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Sequence
 
 import numpy as np
@@ -38,6 +39,7 @@ from qdq_translator.lab.simulate.inputs import InputSpec, load_samples
 from qdq_translator.lab.simulate.named_metrics import MeanAveragePrecision, top1
 from qdq_translator.lab.simulate.run import CodedEnds, Session
 from qdq_translator.lab.simulate.user_metric import metric_of
+from qdq_translator.lab.tune import run
 from qdq_translator.lab.tune.journal import Journal
 from qdq_translator.lab.tune.meter import Meter, bootstrap_interval, paired_interval
 from qdq_translator.lab.tune.points import Point, proposals
@@ -178,6 +180,21 @@ def _unlabelled(folder: Path) -> Path:
     with np.load(DATA) as data:
         np.savez(folder / "x.npz", input=data["input"][:32])
     return folder / "x.npz"
+
+
+def test_a_search_whose_time_is_over_writes_its_best_and_goes_on(
+    spread: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock whose time was over before anything began."""
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "time", SimpleNamespace(monotonic=lambda: -1e9))
+        _, first = tuned(spread, tmp_path)
+    said = capsys.readouterr().err
+    assert first["interrupted"] and len(first["points"]) == 1 and (tmp_path / "spread_noqdq.onnx").is_file()
+    assert "and at most 2 minutes" in said and "the same command again continues it" in said
+    status, last = tuned(spread, tmp_path)
+    assert status == 0 and not last["interrupted"] and len(last["points"]) > 1
+    assert last["points"][0]["measured"] == first["points"][0]["measured"]
 
 
 def test_recover_is_the_same_search_without_labels(

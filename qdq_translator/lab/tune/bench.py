@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, MutableMapping, Optional, Sequence
 
@@ -38,6 +39,10 @@ ACCOUNT_RUNS, ACCOUNT_PASSES = 32, 4.0
 """The noise account: the samples that it is for, and its passes over all samples."""
 
 
+class OutOfTime(Exception):
+    """The time of a search is over."""
+
+
 class Remembering(Engine):
     """An engine that counts runs and caches results by request, except those that a cached one is made of. Calibration
     data are observed once for all points with the same request."""
@@ -47,10 +52,19 @@ class Remembering(Engine):
         self._near: dict[str, Any] = {}
         self.runs = 0.0
         """Runs of the network, in float or simulated."""
+        self.until = math.inf
+        """End of the time, as of `time.monotonic`."""
+
+    def check_time(self) -> None:
+        """Raises OutOfTime after `until`."""
+        if time.monotonic() > self.until:
+            raise OutOfTime
 
     def parts(self, work: Work, ranges: Sequence[range]) -> Iterator[Any]:
         self.runs += sum(map(len, ranges)) * work.passes
-        return self._engine.parts(work, ranges)
+        for part in self._engine.parts(work, ranges):
+            self.check_time()
+            yield part
 
     def remembered(self, key: Any, compute: Callable[[], Any]) -> Any:
         if self._busy:
@@ -165,6 +179,7 @@ class Bench:
     def cost(self, point: Point) -> Optional[Cost]:
         """Cost; None for an impossible point: it names something missing, or contradicts itself."""
         if point not in self._costs:
+            self._remembering.check_time()
             try:
                 self._costs[point] = cost_of(self._decision(point))
             except UserError:

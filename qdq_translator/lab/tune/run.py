@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import shlex
 import time
 from pathlib import Path
@@ -45,6 +46,9 @@ from qdq_translator.translation.translator import Translation
 
 JUDGED_RUNS = 64
 """Samples that decide in `recover`, at most."""
+LEAST_SECONDS = 120.0
+"""Time that every search has, so that the speed of a machine decides nothing about small networks."""
+SILENT_SECONDS = 30.0
 SCHEMA_VERSION = 1
 KIND = "qdq-translator tuning"
 JOURNAL_SUFFIX, RESULTS_SUFFIX = "_tune.sqlite", "_tune.json"
@@ -169,18 +173,28 @@ def searched(asked: Request, where: Evaluation, progress: Progress, say: Say) ->
         progress("measuring the model as given", 0, round(asked.limit))
         for one in filter(None, (meter, held)):
             one.set_reference(folded(explicit.model), explicit.ends)
-        seconds = time.monotonic() - begun
+        most = max(LEAST_SECONDS, (time.monotonic() - begun) * asked.limit)
         say(
-            f"{counted(len(meter.samples), 'sample')} decide; at most {asked.limit:g} passes of the network over them: "
-            f"about {_duration(seconds * asked.limit)} at most. Ctrl-C writes the best result so far."
+            f"{counted(len(meter.samples), 'sample')} decide; at most {asked.limit:g} passes of the network over them, "
+            f"and at most {_duration(most)}. Ctrl-C writes the best result so far."
         )
+        told, until = most, time.monotonic() + most
 
         def tell(found: Evaluated, best: Optional[Evaluated]) -> None:
+            nonlocal told
+            remembering.until = until  # the first point is always measured
             held = "none meets the goal so far" if best is None else f"best so far {_words(best)}"
             progress(f"{_words(found)}; {held}", round(bench.passes), round(asked.limit))
+            left = until - time.monotonic()
+            if told - left > SILENT_SECONDS:
+                told = left
+                say(f"{held}; {_duration(max(left, 0))} left at most")
 
         search = Search(bench, asked.goal, asked.limit, tell)
         search.run(proposals(asked.base, _is_float(explicit)))
+        remembering.until = math.inf
+        if search.interrupted:
+            say("The search ended early, with the best result so far; the same command again continues it.")
         meter.samples.check_unchanged()
         translation = bench.translation(search.chosen.point, asked.name)
         found = _found(search, bench, meter, held)

@@ -11,8 +11,9 @@
 3. If all layers in FP16 do not hold, some of its values are too large or too small for FP16: step 2 again, with FP32 in
    place of FP16 on the GPU.
 
-With a budget of milliseconds the order ends where the budget does, and the metric is optimized. Nothing depends on the
-clock or on random numbers: cost is counted in passes of the network over the samples.
+With a budget of milliseconds the order ends where the budget does, and the metric is optimized. Nothing depends on
+random numbers, and on the clock only that a search ends when its time is over: cost is counted in passes of the network
+over the samples.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Callable, Iterator, Optional, Sequence
 from qdq_translator.core.formats.tune_rows import FP16, Cost, Goal, Measured, Tuned
 from qdq_translator.core.formats.verify_rows import Cure
 from qdq_translator.core.words import counted
-from qdq_translator.lab.tune.bench import Bench
+from qdq_translator.lab.tune.bench import Bench, OutOfTime
 from qdq_translator.lab.tune.points import Point, Proposal
 
 START, PROPOSED, KEPT = "start", "proposal", "most noise for the time in FP16"
@@ -89,7 +90,7 @@ class Search:
         return min(self.found.values(), key=self._goal.rank)
 
     def run(self, proposals: Sequence[Proposal]) -> None:
-        """An interrupt (Ctrl-C) ends the search with what was found, if anything was."""
+        """An interrupt (Ctrl-C) or the end of the time ends the search with what was found, if anything was."""
         try:
             current = self._evaluate(Point(), START)
             for proposal in proposals if current is not None else ():
@@ -97,7 +98,7 @@ class Search:
                 current = self._proposed(current, proposal)
             if current is not None and (self.best is None or self._goal.budget_ms is not None):
                 self._keep(current)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, OutOfTime):
             if not self.found:
                 raise
             self.interrupted = True
