@@ -378,6 +378,18 @@ class _Numbers:
         added = self._constant(tensor, tensor.dims[1:]) if tensor is not None and is_row else self.of(name)
         return "Add", "", self.graph.opset(), (), (matrix, added)
 
+    def _key(self, node: Node, reads: Sequence[int]) -> Any:
+        """Of a Gemm with bias that of the sum which it computes: the translation may add the bias behind it."""
+        graph = self.graph
+        kept = (a for a in node.attributes.values() if not _is_default(node, a.name, graph))
+        attributes = tuple(sorted(a.SerializeToString() for a in kept))
+        if _is_gemm(node) and node.input(2) and operators.coefficients(node)[1] == 1:
+            product = node.op_type, node.domain, graph.opset(), attributes, reads[:2]
+            return self._sum(self._number((product, 0)), node.inputs[2])
+        if node.is_op("Add") and not attributes and _is_gemm(graph.producer.get(node.inputs[0])):
+            return self._sum(reads[0], node.inputs[1])
+        return node.op_type, node.domain, graph.opset(), attributes, reads
+
     def _node(self, node: Node) -> None:
         graph = self.graph
         reads = tuple(self.of(name) for name in (*node.inputs, *node.captured))
@@ -390,13 +402,7 @@ class _Numbers:
             number = self.known[node.outputs[0]] = self._number(("clamp", base, low, high))
             self.clamps[number] = base, low, high
         else:
-            kept = (a for a in node.attributes.values() if not _is_default(node, a.name, graph))
-            attributes = tuple(sorted(a.SerializeToString() for a in kept))
-            key: Any = (node.op_type, node.domain, graph.opset(), attributes, reads)
-            if node.is_op("Gemm") and node.input(2) and node.get("beta", 1.0) == 1.0:  # a translation may add it behind
-                key = self._sum(self._number(((*key[:-1], reads[:2]), 0)), node.inputs[2])
-            elif node.is_op("Add") and not attributes and _is_gemm(graph.producer.get(node.inputs[0])):
-                key = self._sum(reads[0], node.inputs[1])
+            key = self._key(node, reads)
             self.known.update((name, self._number((key, index))) for index, name in enumerate(node.outputs))
 
 
