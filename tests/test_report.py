@@ -220,7 +220,7 @@ def test_threshold_of_int8_macs(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_threshold_of_gpu_fallback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["-i", small(tmp_path), "-o", str(tmp_path / "out"), "--fail_on_gpu_fallback"]
     assert main_translate(command) == 2
-    assert "--target orin-dla" in capsys.readouterr().err
+    assert "--on dla" in capsys.readouterr().err
     assert main_translate([*command, "--target", "orin-dla"]) == 1
     assert "Elu 'Elu_e' cannot run on the DLA (operator is not native through TensorRT)" in capsys.readouterr().err
     text = "g (float[1,4,8,8] x) => (float[1,4,6,6] y) {" + pair("x", "xq") + "y = Conv (xq, w) }"

@@ -43,6 +43,7 @@ from qdq_translator.lab.tune import run
 from qdq_translator.lab.tune.journal import Journal
 from qdq_translator.lab.tune.meter import Meter, bootstrap_interval, paired_interval
 from qdq_translator.lab.tune.points import Point, proposals
+from qdq_translator.lab.tune.run import recover
 from qdq_translator.translation.ir.graph import Graph
 from qdq_translator.translation.report.tuning import notes, print_outcome
 from qdq_translator.translation.report.tuning import table as tuning_table
@@ -211,8 +212,43 @@ def test_recover_is_the_same_search_without_labels(
     assert main([*asked[:-1], str(again), "--equalize"]) == 0
     ours, same = (json.loads((place / "spread_precision_config.json").read_text()) for place in (tmp_path / "t", again))
     assert ours["int8_tensor_scales"] == same["int8_tensor_scales"] and ours["fp16_nodes"] == same["fp16_nodes"]
+    assert {**ours["options"], "preset": "gpu"} == same["options"]
     assert main([*asked[:2], "--recover", "-o", str(tmp_path / "u")]) == 2
     assert "inputs after the model" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def alternating(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A network and its data: 20 layers for the DLA and 20 that only the GPU can run, in turn."""
+    nodes, random = "", np.random.RandomState(0)
+    for number in range(20):
+        nodes += f"c{number} = Conv <kernel_shape = [1, 1]> (e{number}, w{number})\ne{number + 1} = Erf (c{number})\n"
+    weights = {f"w{number}": random.randn(8, 8, 1, 1).astype(np.float32) for number in range(20)}
+    folder = tmp_path_factory.mktemp("alternating")
+    text = f"g (float[1, 8, 8, 8] e0) => (float[1, 8, 8, 8] e20) {{\n{nodes}}}"
+    onnx.save(model(text, **weights), folder / "a.onnx")
+    np.savez(folder / "x.npz", e0=random.randn(4, 8, 8, 8).astype(np.float32))
+    return str(folder / "a.onnx"), str(folder / "x.npz")
+
+
+@pytest.mark.parametrize(
+    ("named", "target"), [({}, "gpu"), ({"on": "dla"}, "orin-dla"), ({"target": "orin-dla"}, "orin-dla")]
+)
+def test_the_search_is_for_the_faster_device_of_the_board(
+    alternating: tuple[str, str], named: dict[str, str], target: str, tmp_path: Path
+) -> None:
+    """By keywords, from the command line and in `tune`; a device that was named is never replaced."""
+    path, data = alternating
+    options = TranslateOptions(board="agx-orin", dla_rewrites=False, calibrate=data, **named)  # type: ignore[arg-type]
+    assert options.typed == {"board", "dla_rewrites", "calibrate", *named}
+    assert recover(path, options, 100.0, tmp_path / "j").translation.rows.target == target
+    words = ["--board", "agx-orin", "--dla_rewrites", "off", *(f"--{name}={value}" for name, value in named.items())]
+    assert main(["translate", path, data, *words, "--recover", "100", "-o", str(tmp_path / "t")]) == 0
+    assert TranslationFiles(tmp_path / "t", "a").report_rows().target == target
+    judged = ["--calibrate", data, "--metric", f"{tmp_path / 'any.py'}:same", "--max_drop", "2"]
+    (tmp_path / "any.py").write_text("def same(outputs, labels):\n    return 50.0\n")
+    assert main(["tune", path, data, *words, *judged, "-o", str(tmp_path / "u")]) == 0
+    assert TranslationFiles(tmp_path / "u", "a").report_rows().target == target
 
 
 def test_recover_is_judged_by_the_metric_that_was_given(

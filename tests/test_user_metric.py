@@ -103,7 +103,10 @@ def test_the_gate_is_the_drop(desk: Path, capsys: pytest.CaptureFixture[str]) ->
     assert verify(*asked, "--max_drop", str(drop + 1e-6)) == 0
     capsys.readouterr()
     assert verify(*asked, "--max_drop", str(drop - 1e-6)) == 1
-    assert "'mine:Margin' goes from" in capsys.readouterr().err
+    assert f"'mine:Margin' {'falls' if drop > 0 else 'goes'} from" in capsys.readouterr().err
+    (desk / "same.py").write_text("def same(outputs, labels):\n    return 50.0\n")
+    assert verify("--metric", "same.py:same", "--samples", "16", "--max_drop", "-1") == 1
+    assert "'same.py:same' goes from 50 to 50" in capsys.readouterr().err
 
 
 def test_labels_of_their_own(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,7 +94,8 @@ Say = Callable[[str], None]
 
 def tune(options: TuneOptions, where: Evaluation, progress: Progress, say: Say = lambda text: None) -> Outcome:
     """Raises UserError."""
-    base, network, coded = _planned(options.model, options)
+    on_dla = options.budget_ms is not None  # the budget is for the DLA
+    base, network, coded = _planned(options.model, options.changed(on="dla") if on_dla else options)
     ignore = base.ignore_nonfinite
     samples = [
         usable(given_samples(data, labels, network, base.sizes, options, coded), ignore, progress, where)
@@ -148,13 +149,13 @@ def _planned(model: str, given: TranslateOptions) -> tuple[TranslateOptions, onn
     """The options with every value set, for the faster device of the board where none was named; the stripped network,
     for the names and sizes of its inputs; and the grids of those that were quantized."""
     names = {field.name for field in dataclasses.fields(TranslateOptions)}
-    options = TranslateOptions(**{name: getattr(given, name) for name in given.typed & names})
+    names = names if given.board is None else names & given.typed  # a board leaves the device and its preset open
+    options = TranslateOptions(**{name: getattr(given, name) for name in names})
     plain = options.changed(calibrate=None, recalibrate=[], equalize=False, asymmetric="widen")
     made = translate(model, plain, assume_scales=True, try_more=False)
     if made.rows.target != options.target:
         options = options.changed(on="gpu")
-    base = dataclasses.replace(options, preset=None, without=[])
-    return base, made.model, made.graph.coded
+    return dataclasses.replace(options, preset=None, without=[]), made.model, made.graph.coded
 
 
 def searched(asked: Request, where: Evaluation, progress: Progress, say: Say) -> Outcome:
