@@ -251,15 +251,18 @@ class _Sides:
         rest = self.rest = self.own.graph = Graph.from_picture(written.picture())
         self.own.known = {"": -1, **{name: self.own.known[name] for name in rest.inputs if name in self.own.known}}
         for name in [name for node in rest.nodes for name in node.outputs if name]:
-            same, differs = self.counterpart(name)
-            if differs:
-                self.pairs.append(name)
-            if same and not (differs and (apart is None or name in apart)):
-                self.give(name, same)
+            self._share(name, apart)
         rest.outputs = {n: written.value_info.get(n) or _info(n, self.others.elem_type(n)) for n in self.pairs}
         remove_dead_nodes(rest)
         remove_unused_initializers(rest)
         self.given = {name: row for name, row in self.given.items() if rest.is_used(name)}
+
+    def _share(self, name: str, apart: Optional[Collection[str]]) -> None:
+        same, differs = self.counterpart(name)
+        if differs:
+            self.pairs.append(name)
+        if same and not (differs and (apart is None or name in apart)):
+            self.give(name, same)
 
     def has_clamps(self) -> bool:
         """Whether a node with bounds is between the given tensors and the pairs, in one of the networks."""
