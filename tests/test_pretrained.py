@@ -124,6 +124,26 @@ def test_the_independent_check_rounds_tensors_and_weights(tmp_path: Path) -> Non
         np.testing.assert_allclose(found, read @ matrix.T, rtol=1e-4, atol=1e-4)
 
 
+def test_the_check_names_what_an_engine_may_omit(tmp_path: Path) -> None:
+    """Inside a fusion, and before movement with one scale to a layer above INT8; not with two scales, nor if INT8 reads it, too."""
+    import onnx
+
+    network = model(
+        """g (float[1,2,2,2] x) => (float[1,2,2,2] y, float[1,2,2,2] z) {
+            a = Conv(x, w)  b = Relu(a)  c = Transpose<perm=[0,1,3,2]>(b)  y = Sigmoid(c)
+            d = Transpose<perm=[0,1,3,2]>(x)  e = Transpose<perm=[0,1,3,2]>(d)  z = Sigmoid(e) }""",
+        w=np.ones((2, 2, 1, 1), np.float32),
+    )
+    for node in network.graph.node:
+        node.name = f"{node.op_type}_{node.output[0]}"
+    onnx.save(network, str(tmp_path / "net.onnx"))
+    steps = {"x": 1, "a": 2, "b": 1, "c": 1, "d": 1, "e": 2}
+    lines = [f"{name}: {np.float32(step).view(np.uint32):08x}" for name, step in steps.items()]
+    (tmp_path / "cache").write_text("\n".join(["TRT-8600-EntropyCalibration2", *lines]) + "\n")
+    found = check.omitted(tmp_path / "net.onnx", tmp_path / "cache", ["Sigmoid_y", "Sigmoid_z"])
+    assert found & steps.keys() == {"a", "b", "c", "e"}
+
+
 def test_quantized_networks_get_float_ends() -> None:
     """Inputs and outputs keep their names and mean the same; an input that is moved before it is dequantized, a state that is only cut."""
     import onnxruntime

@@ -18,6 +18,7 @@ from onnx import helper, numpy_helper
 CHANNEL = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": -1}
 """Operator -> axis of the output channels of its second input; ConvTranspose: of one group; Gemm: without transB."""
 FUSED = ("Add", "Relu", "Clip")
+MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Pad", "Relu")
 
 
 def scales_of(cache: Path) -> dict[str, float]:
@@ -26,15 +27,26 @@ def scales_of(cache: Path) -> dict[str, float]:
     return {name: struct.unpack(">f", bytes.fromhex(value))[0] for name, value in rows}
 
 
-def fused(network: Path) -> set[str]:
-    """Tensors that an engine may hold unrounded: between a layer with weights and the Add, Relu or Clip that alone reads it."""
-    graph = onnx.load(str(network), load_external_data=False).graph
-    readers = _readers(graph)
-    return {
+def omitted(network: Path, cache: Path, above: Collection[str]) -> set[str]:
+    """Tensors that an engine may hold unrounded: between a layer with weights and the Add, Relu or Clip that alone reads it,
+    and before a layer that only moves values, with one scale, to layers `above` INT8."""
+    graph, scales = onnx.load(str(network), load_external_data=False).graph, scales_of(cache)
+    readers, outputs = _readers(graph), {value.name for value in graph.output}
+    fused = {
         node.output[0]
         for node in graph.node
         if node.op_type in CHANNEL and [n.op_type in FUSED for n in readers.get(node.output[0], ())] == [True]
     }
+    passing: set[str] = set()
+
+    def passes(node: onnx.NodeProto, tensor: str) -> bool:
+        out = node.output[0]
+        same = scales.get(out) == scales.get(tensor) and out not in outputs
+        return node.name in above or (node.op_type in MOVES and same and out in passing)
+
+    for node in reversed(graph.node):
+        passing.update(name for name in node.input if all(passes(reader, name) for reader in readers[name]))
+    return fused | passing
 
 
 def _readers(graph: onnx.GraphProto) -> dict[str, list[onnx.NodeProto]]:

@@ -200,10 +200,11 @@ def ours(ready: Prepared, name: str, route: Route) -> Result:
 
 
 def _explain(ready: Prepared, made: program.Made, result: Result, target: str) -> None:
-    """Where the check differs by more than the error bar: the figure without the roundings that fusions omit."""
+    """Where the check differs by more than the error bar: the figure without the roundings that an engine may omit."""
     mine, checked = result.figures[target], result.figures.get(f"{target} check")
     if checked is not None and abs(mine[0] - checked[0]) > max(mine[1], checked[1]):
-        faked = check.fake_quantized(made.network, made.scales_file, made.above, check.fused(made.network))
+        omitted = check.omitted(made.network, made.scales_file, made.above)
+        faked = check.fake_quantized(made.network, made.scales_file, made.above, omitted)
         result.facts[f"{target} unrounded"] = ready.figure(faked)
 
 
@@ -392,7 +393,8 @@ def differences_of(network: registry.Network, kept: dict[str, Any]) -> list[str]
                 holds = abs(mine[0] - other[0]) <= max(mine[1], other[1])
                 lines.append(
                     f"- {network.name}, {ROUTES[name].title}, {target}: {_figure(mine)}, check {_figure(checked)}; without the roundings inside "
-                    f"fusions {_figure(other)}" + ("." if holds else ": another cause.")
+                    f"fusions and before data movement to layers above INT8 {_figure(other)}"
+                    + ("." if holds else ": another cause.")
                 )
     return lines
 
