@@ -224,6 +224,19 @@ def test_text_and_three_stages(files: TranslationFiles, float_model: Path, capsy
     assert "No layer stands out among 23 tensors." in out and "/layer3/conv2/Conv" in out
 
 
+def test_the_first_screen_has_a_row_for_each_output(
+    files: TranslationFiles, float_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The engine against the model; the other pairs of stages are behind --all."""
+    asked = args(files, "--float", str(float_model), "--samples", "8")
+    assert main(asked) == 0
+    out = capsys.readouterr().out
+    assert [line.split()[0] for line in out.splitlines() if line.endswith("%")] == ["logits"]
+    assert not {"explicit", "simulated"} & set(out.replace("simulated INT8 engine", "").split())
+    assert main([*asked, "--verbose"]) == 0
+    assert "explicit" in capsys.readouterr().out.split()
+
+
 def test_a_missed_threshold_is_status_1(
     files: TranslationFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,6 +27,7 @@ from qdq_translator.core.formats.verify_rows import (
     Layer,
     Layers,
     Outputs,
+    Pair,
     Sensitivity,
     Verification,
 )
@@ -69,7 +70,7 @@ def print_results(results: Verification, everything: bool) -> None:
         (_print_not_measured if random and overall in GOOD else _print_verdict, results),
         (_print_cures, results.verdict.cures),
         (_print_scores, figures and results),
-        (_print_outputs, figures and results.outputs),
+        (_print_pairs if everything or deeper else _print_outputs, figures and results.outputs),
         (_print_layers, results.per_layer),
         (_print_account, results.account),
         (functools.partial(_print_ranking, everything=everything), results.sensitivity),
@@ -88,19 +89,24 @@ def print_results(results: Verification, everything: bool) -> None:
         _print_all_layers(console, results.per_layer)
 
 
-def _print_outputs(out: Console, found: Outputs) -> None:
+def _print_pairs(out: Console, found: Outputs) -> None:
     """One row for each output and pair of stages."""
-    figures = (
-        (
-            *(pair.reference, pair.other, name, f"{row.cosine:.6f}", _db(row.sqnr_db, row.identical)),
-            f"{row.max_abs:.3g}",
-            "-" if row.top1_agreement is None else f"{row.top1_agreement:.2f}%",
-        )
-        for pair in found.pairs
-        for name, row in pair.outputs.items()
-    )
-    titles = ("reference", "other", "output", "cosine", "SQNR dB", "max diff", "Top-1 same")
-    print_table(out, titles, figures, right=(3, 4, 5, 6))
+    figures = ((pair.reference, pair.other, *cells) for pair in found.pairs for cells in _figures(pair))
+    print_table(out, ("reference", "other", *_FIGURES), figures, right=(3, 4, 5, 6))
+
+
+def _print_outputs(out: Console, found: Outputs) -> None:
+    """One row for each output: the engine against the model."""
+    print_table(out, _FIGURES, _figures(found.pairs[0]), right=(1, 2, 3, 4))
+
+
+_FIGURES = ("output", "cosine", "SQNR dB", "max diff", "Top-1 same")
+
+
+def _figures(pair: Pair) -> Iterator[tuple[str, ...]]:
+    for name, row in pair.outputs.items():
+        top1 = "-" if row.top1_agreement is None else f"{row.top1_agreement:.2f}%"
+        yield name, f"{row.cosine:.6f}", _db(row.sqnr_db, row.identical), f"{row.max_abs:.3g}", top1
 
 
 def _print_scores(out: Console, found: Verification) -> None:

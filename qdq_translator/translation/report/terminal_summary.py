@@ -42,8 +42,12 @@ def print_short(summary: rows.Summary, verbose: bool) -> None:
 
 def _plain(message: str) -> str:
     """The first sentence, without the numbers of rules, in about two lines."""
-    first = re.split(r"(?<=[a-z)'])\. ", message)[0].rstrip(".")
-    return clip(without_numbers(first), 143) + "."
+    return clip(without_numbers(_first(message).rstrip(".")), 143) + "."
+
+
+def _first(text: str) -> str:
+    """The first sentence."""
+    return re.split(r"(?<=[a-z)'])\. ", text)[0].rstrip(".") + "."
 
 
 def without_numbers(text: str) -> str:
@@ -75,7 +79,7 @@ def _rows(summary: rows.Summary, verbose: bool) -> Iterator[tuple[str, str]]:
     if summary.preset and verbose:
         yield "added", " ".join(summary.preset)
     for note in dla.notes if dla else ():
-        yield "", note
+        yield "", note if verbose else _first(note)
     yield from _outcome(summary, verbose)
 
 
@@ -92,7 +96,7 @@ def _time_and_int8(summary: rows.Summary) -> Iterator[tuple[str, str]]:
 def _scales(scales: rows.ScaleCounts) -> str:
     inferred = scales.total - scales.explicit
     more = f", {inferred} inferred" if inferred else ""
-    automatic = f", {scales.automatic} more for TensorRT's own" if scales.automatic else ""
+    automatic = f"; {scales.automatic} of TensorRT's own" if scales.automatic else ""
     return f"{counted(scales.total, 'tensor')} ({scales.explicit} from the model{more}{automatic})"
 
 
@@ -108,7 +112,8 @@ def _outcome(summary: rows.Summary, verbose: bool) -> Iterator[tuple[str, str]]:
         yield "" if index else "accuracy", sentence
     if found:
         yield "metric", f"{found.name}: {found.model:.6g} of the model, {found.engine:.6g} simulated"
-    yield from cut_lines(summary.split, summary.not_cut)
+    lines = cut_lines(summary.split, summary.not_cut)
+    yield from lines if verbose else itertools.islice(lines, 1)
     default = " (default; name a --platform)" if summary.cache_origin == "default" else ""
     yield "header", summary.cache_header + default
     if macs.total is None and summary.dynamic_inputs:
@@ -124,7 +129,7 @@ def few_lines(label: str, lines: Sequence[str], noun: str, most: int = FEW) -> I
 
 
 def cut_lines(split: Optional[rows.CutParts], not_cut: str = "") -> Iterator[tuple[str, str]]:
-    """The cut tail and the folder of the parts; or why none exist."""
+    """The cut tail and the folder of the parts, or why none exist; then the parts for the DLA."""
     if split is None:
         if not_cut:
             yield "not cut", not_cut
@@ -132,13 +137,12 @@ def cut_lines(split: Optional[rows.CutParts], not_cut: str = "") -> Iterator[tup
     behind = split.tail_macs_share or 0.0
     macs = f" with {percent(behind, 1)} of the MACs, which are not on the DLA," if behind >= 0.001 else ""
     tail = f"the tail of {counted(len(split.tail), 'layer')}{macs} is a part of its own; " if split.tail else ""
-    yield "cut", f"{tail}files and manifest in {split.folder}"
+    runs = counted(split.proof.runs, "run")
+    yield "cut", f"{tail}parts in {split.folder} give the bits of the whole ({runs}); --parts off: none"
     for part in (row for row in split.parts if row.role == "dla"):
         own = counted(part.gpu_layers, "GPU layer") if part.gpu_layers else "no GPU layer"
         time = f", {milliseconds(part.milliseconds)}" if part.milliseconds is not None else ""
         yield "", f"the DLA's part {part.file}: {own}, {counted(part.subgraphs or 0, 'subgraph')}{time}"
-    runs = counted(split.proof.runs, "run")
-    yield "", f"the parts give the bits of the whole ({runs}); --parts off: no parts"
 
 
 def print_many(summaries: Sequence[rows.Summary], failures: list[dict[str, str]]) -> None:
@@ -183,7 +187,8 @@ def verdict(dla: Union[rows.Dla, rows.DlaSummary], cost: rows.Cost) -> Iterator[
         elif share.macs_share:
             parts.append(f"{percent(share.macs_share, 1)} of MACs")
         if name == "gpu" and isinstance(dla, rows.DlaSummary):
-            parts += [f"{number} {op}" for op, number in dla.gpu_operators.items()]
+            kinds = sorted(dla.gpu_operators.items(), key=lambda item: -item[1])
+            parts += [f"{number} {op}" for op, number in kinds[:FEW]] + ["..."] * (len(kinds) > FEW)
         elif name != "gpu" and share.milliseconds:
             parts.append(f"{milliseconds(share.milliseconds)} ({percent(share.milliseconds, cost.milliseconds)})")
         yield label, ", ".join(parts)
