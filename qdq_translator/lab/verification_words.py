@@ -70,7 +70,7 @@ def print_results(results: Verification, everything: bool) -> None:
         (_print_not_measured if random and overall in GOOD else _print_verdict, results),
         (_print_cures, results.verdict.cures),
         (_print_scores, figures and results),
-        (_print_pairs if everything or deeper else _print_outputs, figures and results.outputs),
+        (functools.partial(_print_outputs, all_pairs=everything or deeper), figures and results.outputs),
         (_print_layers, results.per_layer),
         (_print_account, results.account),
         (functools.partial(_print_ranking, everything=everything), results.sensitivity),
@@ -89,15 +89,13 @@ def print_results(results: Verification, everything: bool) -> None:
         _print_all_layers(console, results.per_layer)
 
 
-def _print_pairs(out: Console, found: Outputs) -> None:
-    """One row for each output and pair of stages."""
+def _print_outputs(out: Console, found: Outputs, all_pairs: bool) -> None:
+    """One row for each output: the engine against the model, or every pair of stages."""
+    if not all_pairs:
+        print_table(out, _FIGURES, _figures(found.pairs[0]), right=(1, 2, 3, 4))
+        return
     figures = ((pair.reference, pair.other, *cells) for pair in found.pairs for cells in _figures(pair))
     print_table(out, ("reference", "other", *_FIGURES), figures, right=(3, 4, 5, 6))
-
-
-def _print_outputs(out: Console, found: Outputs) -> None:
-    """One row for each output: the engine against the model."""
-    print_table(out, _FIGURES, _figures(found.pairs[0]), right=(1, 2, 3, 4))
 
 
 _FIGURES = ("output", "cosine", "SQNR dB", "max diff", "Top-1 same")

@@ -45,9 +45,9 @@ def _plain(message: str) -> str:
     return clip(without_numbers(_first(message).rstrip(".")), 143) + "."
 
 
-def _first(text: str) -> str:
-    """The first sentence."""
-    return re.split(r"(?<=[a-z)'])\. ", text)[0].rstrip(".") + "."
+def _first(text: str, verbose: bool = False) -> str:
+    """The first sentence, or all of them."""
+    return text if verbose else re.split(r"(?<=[a-z)'])\. ", text)[0].rstrip(".") + "."
 
 
 def without_numbers(text: str) -> str:
@@ -79,7 +79,7 @@ def _rows(summary: rows.Summary, verbose: bool) -> Iterator[tuple[str, str]]:
     if summary.preset and verbose:
         yield "added", " ".join(summary.preset)
     for note in dla.notes if dla else ():
-        yield "", note if verbose else _first(note)
+        yield "", _first(note, verbose)
     yield from _outcome(summary, verbose)
 
 
