@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Iterator
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from e2e_workflow.common.evaluate import session
+
 from .task import Feeds
-
-
-def session(model: Path | onnx.ModelProto) -> Any:
-    """ONNX Runtime on one CPU thread; the network is computed as it is written."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
-    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
 def samples(feeds: Feeds) -> Iterator[dict[str, np.ndarray]]:

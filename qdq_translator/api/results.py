@@ -126,7 +126,7 @@ class Bundle(Result):
 
     @property
     def good(self) -> Optional[bool]:
-        """Whether the translation is good; None if nothing was measured on data."""
+        """True if the translation keeps the accuracy of the model, False if not, None without data to measure it."""
         good: Optional[bool] = self._results["good"]
         return good
 

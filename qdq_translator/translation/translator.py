@@ -91,7 +91,7 @@ class Translation(Shown, Translated):
 
 
 def translate(
-    model: Union[Model, Given],
+    model: Model,
     options: Optional[TranslateOptions] = None,
     name: Optional[str] = None,
     lab: Optional[Laboratory] = None,
@@ -108,10 +108,9 @@ def translate(
     the effect of further options. explicit: for `explicit`, which inserts Q/DQ again (TensorRT 10 and later). given:
     tensor -> scale, for a float model. Raises UserError, always with a remedy.
     """
-    ready = prepared(model, options, name, lab, assume_scales, explicit, given, may_repeat=True)
-    again = functools.partial(
-        prepared, ready.given, options, ready.name, lab, explicit=explicit, given=given, may_repeat=True
-    )
+    opened = Given(model)
+    ready = prepared(opened, options, name, lab, assume_scales, explicit, given)
+    again = functools.partial(prepared, opened, options, ready.name, lab, explicit=explicit, given=given)
     idle = frozenset(_idle(ready, lab))
     ready = again(idle=idle) if idle else ready
     unchanged = ready.given_scales
@@ -123,11 +122,11 @@ def translate(
     settings, network = ready.settings, ready.network
     report_idle(idle, network.diagnostics)
     if lab is not None and not assume_scales:
-        lab.check_function(_read(ready.given, settings, Diagnostics(), before="quantizers"), network, settings)
-    ready.given.release()
-    tried = _Tried(ready.given, network, unchanged, ready.options, settings, decision)
+        lab.check_function(_read(opened, settings, Diagnostics(), before="quantizers"), network, settings)
+    opened.release()
+    tried = _Tried(opened, network, unchanged, ready.options, settings, decision)
     may_try = try_more and ready.samples is None
-    made = _conclude(network, decision, ready.options, settings, ready.given.source, ready.name, tried, may_try)
+    made = _conclude(network, decision, ready.options, settings, opened.source, ready.name, tried, may_try)
     return _strictly(made)
 
 
@@ -198,21 +197,22 @@ def prepared(
     given: Optional[Mapping[str, float]] = None,
     saturating: frozenset[str] = frozenset(),
     idle: frozenset[tuple[str, int]] = frozenset(),
-    may_repeat: bool = False,
 ) -> Prepared:
-    """The first half of `translate`, which explains the arguments. saturating, idle: see `Settings`. may_repeat: the
-    model stays open for another reading. Raises UserError."""
+    """The first half of `translate`, which explains the arguments. model: a `Given` stays open for another reading,
+    until its owner releases it. saturating, idle: see `Settings`. Raises UserError."""
     options, diagnostics = options or TranslateOptions(), Diagnostics()
     settings = resolve(options, diagnostics, assume_scales, explicit, given)
     settings = dataclasses.replace(settings, saturating=saturating, idle=idle)
-    given_model = model if isinstance(model, Given) else Given(model)
-    (network, weighed), samples = _earned(given_model, settings, diagnostics, may_repeat), None
+    opened = model if isinstance(model, Given) else Given(model)
+    (network, weighed), samples = _earned(opened, settings, diagnostics, keep=opened is model), None
+    if opened is not model:
+        opened.release()
     if assume_scales:
         network.scales.assume(name for name in network.graph.tensors() if network.types.is_float(name))
     if settings.calibration is not None:
         samples = needed(lab).samples(network.graph, settings)
         needed(lab).refit(network, settings, samples)
-    return Prepared(given_model, name or given_model.name, options, settings, network, samples, lab, weighed)
+    return Prepared(opened, name or opened.name, options, settings, network, samples, lab, weighed)
 
 
 def _more_saturating(ready: Prepared, decision: Decision, lab: Optional[Laboratory]) -> frozenset[str]:
@@ -412,17 +412,16 @@ def _read(
 
 
 def _earned(
-    given: Given, settings: Settings, diagnostics: Diagnostics, may_repeat: bool = False
+    given: Given, settings: Settings, diagnostics: Diagnostics, keep: bool = False
 ) -> tuple[Network, Optional[Outcome]]:
-    """As `_read`, without the rewrites that lose too much precision (rule F12) or make the network slower by the
-    estimate (rule R1); its plan, if that is known by now."""
+    """As `_read` (keep: for a reading after this one), without the rewrites that lose too much precision (rule F12) or
+    make the network slower by the estimate (rule R1); its plan, if that is known by now."""
     said, weighing, network = Diagnostics(), None, None  # type: Diagnostics, Optional[Outcome], Optional[Network]
     weighed = bool(settings.hardware.generation) and settings.rewrites in ("on", "approximate")
 
     def read(settings: Settings, said: Diagnostics) -> Network:
-        return _read(
-            given, settings, said, weighed or may_repeat, original=None if network is None else network.original
-        )
+        original = None if network is None else network.original
+        return _read(given, settings, said, weighed or keep, original=original)
 
     network = read(settings, said)
     if weighed:
@@ -434,8 +433,6 @@ def _earned(
             network = read(settings, said)
             earned.report_left_out(lossy, said)
         network, settings, said, weighing = earned.faster(network, settings, said, lossy, read)
-    if not may_repeat:
-        given.release()
     diagnostics.extend(said)
     network.diagnostics = diagnostics
     return network, weighing if settings.calibration is None else None
@@ -465,6 +462,7 @@ class _Tried:
         if settings.rewrites != self._settings.rewrites:
             if settings.rewrites not in self._rewritten:
                 self._rewritten[settings.rewrites] = _earned(self._model, settings, Diagnostics())[0]
+                self._model.release()
             network = self._rewritten[settings.rewrites]
             given, like = network.scales, None
         return decide(network, context_of(network, given.fork(), settings), settings, Diagnostics(), like=like)

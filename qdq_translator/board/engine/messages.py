@@ -43,7 +43,7 @@ _FALLBACK, _SCALE, _CACHE_REJECTED = "fallback", "scale", "cache-mismatch"
 GENERAL = "general"
 """Kind of a row that gives the meaning of a line and claims no cause."""
 ANY = "*"
-"""In `below`: every other row that claims a cause is more specific."""
+"""A value of `below`: of the rows that match a line, every other one that claims a cause comes first."""
 MINOR = ("note", "consequence")
 """Kinds that do not explain a failure by themselves."""
 
@@ -220,7 +220,7 @@ def _writers(text: str) -> frozenset[str]:
 
 
 def version_fits(message: Message, version: Optional[tuple[int, int]]) -> bool:
-    """Whether the row's cause exists in TensorRT `version` (major, minor); True if the version is not known (None)."""
+    """True if the cause that the row names exists in TensorRT `version` (major, minor), or if it is None (unknown)."""
     first, end = [tuple(map(int, text.split("."))) if text else None for text in message.versions or ("", "")]
     return version is None or ((first is None or first <= version) and (end is None or version < end))
 

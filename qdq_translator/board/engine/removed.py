@@ -31,7 +31,7 @@ class Removal:
 
     @property
     def needs_scales(self) -> bool:
-        """Whether scales of a calibration cache or of ranges become Q/DQ nodes."""
+        """True if the name is replaced by Q/DQ nodes in the model, made from a calibration cache or from ranges."""
         return self.onnx in ("yes", "yes on 11")
 
     @property

@@ -49,6 +49,7 @@ JUDGED_RUNS = 64
 LEAST_SECONDS = 120.0
 """Time that every search has, so that the speed of a machine decides nothing about small networks."""
 SILENT_SECONDS = 30.0
+"""A search that takes longer says again what it has found and how much time is left."""
 SCHEMA_VERSION = 1
 KIND = "qdq-translator tuning"
 JOURNAL_SUFFIX, RESULTS_SUFFIX = "_tune.sqlite", "_tune.json"

@@ -42,12 +42,12 @@ def print_short(summary: rows.Summary, verbose: bool) -> None:
 
 def _plain(message: str) -> str:
     """The first sentence, without the numbers of rules, in about two lines."""
-    return clip(without_numbers(_first(message).rstrip(".")), 143) + "."
+    return clip(without_numbers(_first(message)), 143) + "."
 
 
-def _first(text: str, verbose: bool = False) -> str:
-    """The first sentence, or all of them."""
-    return text if verbose else re.split(r"(?<=[a-z)'])\. ", text)[0].rstrip(".") + "."
+def _first(text: str) -> str:
+    """The first sentence, without its full stop."""
+    return re.split(r"(?<=[a-z)'])\. ", text)[0].rstrip(".")
 
 
 def without_numbers(text: str) -> str:
@@ -78,9 +78,14 @@ def _rows(summary: rows.Summary, verbose: bool) -> Iterator[tuple[str, str]]:
         yield "try", best_line(summary.root_causes.what_if, macs.total)
     if summary.preset and verbose:
         yield "added", " ".join(summary.preset)
-    for note in dla.notes if dla else ():
-        yield "", _first(note, verbose)
+    yield from _notes(dla, verbose)
     yield from _outcome(summary, verbose)
+
+
+def _notes(dla: Optional[rows.DlaSummary], verbose: bool) -> Iterator[tuple[str, str]]:
+    """What the DLA asks for; the first sentence of each note in the short form."""
+    for note in dla.notes if dla else ():
+        yield "", note if verbose else f"{_first(note)}."
 
 
 def _time_and_int8(summary: rows.Summary) -> Iterator[tuple[str, str]]:
