@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Union
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 import onnx
-import onnxruntime
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 Model = Union[str, Path, onnx.ModelProto]
 
 
 def session(model: Model) -> onnxruntime.InferenceSession:
     """ONNX Runtime on one CPU thread, graph optimizations off: the Q/DQ model is computed as it is written."""
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
