@@ -8,11 +8,12 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from e2e_workflow.pretrained import check, convert, packages, registry, run, sound, text, tfjs
+from e2e_workflow.pretrained import check, convert, fronts, packages, registry, run, sound, text, tfjs
 from e2e_workflow.pretrained.task import Size, mean, split
 from tests.small_models import model
 
@@ -194,16 +195,26 @@ def test_weights_of_scripts() -> None:
 def test_rows_that_were_not_measured_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A written table keeps its other rows, in the registry's order, with their lines about the check; they say that they are older."""
     monkeypatch.setattr(run, "TABLE", tmp_path / "table.md")
+    monkeypatch.setattr(fronts, "PICTURE", tmp_path / "fronts.svg")
     width = len(run.HEADER)
+    lost = {"DLA front": [[0.1, 100.0, 7.5], [None, 40.0, 0.5]], "GPU front": [[0.1, 100.0, 0.9], [0.2, 0.0, 0.0]]}
     old = [[name, "explicit", *[""] * (width - 4), "7"] for name in ("pitch", "iris")]  # without a commit
-    run.write(old, [], ["- pitch, explicit, GPU: differs", "- iris, explicit, GPU: differs"])
-    run.write([["iris", "explicit", *[""] * (width - 3), "abc"]], ["- pitch is SKIPPED: no", "- iris, x: failed"], [])
+    run.write(old, [], ["- pitch, explicit, GPU: differs", "- iris, explicit, GPU: differs"], {"pitch": lost})
+    run.write(
+        [["iris", "explicit", *[""] * (width - 3), "abc"]],
+        ["- pitch is SKIPPED: no", "- iris, x: failed"],
+        [],
+        {"iris": {}},
+    )
     text = run.TABLE.read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if "| explicit |" in line]
     assert [line.split(" | ")[0] for line in rows] == ["| pitch", "| iris"]
     assert rows[0].endswith(f"| 7 | {run.EARLIER} |") and rows[1].endswith("| abc |")
     assert "- pitch, explicit, GPU: differs" in text and "- iris, explicit, GPU" not in text
     assert "- iris, x: failed" in text and "SKIPPED" not in text
+    assert fronts.read(text) == {"pitch, DLA": lost["DLA front"]}, "the other loses less than a point"
+    drawn = ElementTree.parse(fronts.PICTURE).getroot().iter("{http://www.w3.org/2000/svg}circle")
+    assert [circle.get("cx") for circle in drawn] == ["45.0", "177.0"]
 
 
 def test_smoke_mode() -> None:

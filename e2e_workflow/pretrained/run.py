@@ -29,7 +29,7 @@ import onnx
 
 from benchmarks.measure import machine
 
-from . import check, environment, infer, packages, program, quantize, registry
+from . import check, environment, fronts, infer, packages, program, quantize, registry
 from .task import Size, Task, mean
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "tables" / "pretrained.md"
@@ -189,6 +189,8 @@ def ours(ready: Prepared, name: str, route: Route) -> Result:
             result.facts.setdefault("seconds", made.seconds)
             result.facts.setdefault("megabytes", made.megabytes)
             result.facts.update(_facts(made.report(), target))
+            if name == RECOVERED:
+                result.facts[f"{target} front"] = fronts.front_of(made.folder)
             with _noted(result, f"{target} check"):
                 faked = check.fake_quantized(made.network, made.scales_file, made.above)
                 result.figures[f"{target} check"] = ready.figure(faked)
@@ -442,7 +444,7 @@ def main(words: list[str] | None = None) -> int:
     paths = asked.paths or [name for name in ROUTES if name != "modelopt" or not asked.smoke or environment.ready(name)]
     if "modelopt" not in paths:
         print("ModelOpt is SKIPPED: a smoke run does not install it", file=sys.stderr, flush=True)
-    rows, failures, differences = [], [], []
+    rows, failures, differences, deployed = [], [], [], {}
     for network in networks:
         try:
             size = SMOKE if asked.smoke else network.samples
@@ -454,10 +456,11 @@ def main(words: list[str] | None = None) -> int:
         rows += rows_of(network, kept)
         failures += failures_of(network, kept)
         differences += differences_of(network, kept)
+        deployed[network.name] = kept["ours"].get(RECOVERED, {}).get("facts", {})
         print("\n".join(" | ".join(row) for row in rows_of(network, kept)), flush=True)
     print("\n".join([*failures, *differences]))
     if asked.write:
-        write(rows, failures, differences)
+        write(rows, failures, differences, deployed)
     return int(bool(failures) and (asked.smoke or bool(asked.only)))
 
 
@@ -471,9 +474,15 @@ def earlier(text: str, rows: list[list[str]]) -> tuple[list[list[str]], list[str
     return [row + [EARLIER] * (len(HEADER) - len(row)) for row in old], lines
 
 
-def write(rows: list[list[str]], failures: list[str], differences: list[str]) -> None:
-    """docs/tables/pretrained.md; what was not measured keeps its row."""
-    old, lines = earlier(TABLE.read_text(encoding="utf-8") if TABLE.is_file() else "", rows)
+def write(
+    rows: list[list[str]], failures: list[str], differences: list[str], deployed: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """docs/tables/pretrained.md and its picture; what was not measured keeps its row. deployed: network -> facts."""
+    before = TABLE.read_text(encoding="utf-8") if TABLE.is_file() else ""
+    old, lines = earlier(before, rows)
+    kept = {title: front for title, front in fronts.read(before).items() if title.split(",")[0] not in deployed}
+    hard = {**kept, **fronts.hard(deployed)}
+    fronts.PICTURE.write_text(fronts.picture(hard), encoding="utf-8")
     names, titles = list(registry.BY_NAME), [route.title for route in ROUTES.values()]
     rows = sorted([*rows, *old], key=lambda row: (names.index(row[0]), titles.index(row[1])))
     failures = [line for line in failures if not any(line.startswith(f"- {row[0]} is SKIPPED") for row in old)]
@@ -483,7 +492,10 @@ def write(rows: list[list[str]], failures: list[str], differences: list[str]) ->
         "Written by `python -m e2e_workflow.pretrained.run --write`; [the workflow](../../e2e_workflow/pretrained/README.md) says what "
         f"each column is. {machine()}. The last column is the commit of the package that a row was measured with; *{EARLIER}*: "
         "by an unknown one, and by a check that rounded tensors before layers above INT8, too.\n\n"
-        f"{markdown(rows)}\n\n## Where the check differs by more than the error bar\n\n{different}\n\n## Where they come from\n\n{registry_table()}\n\n## What does not go through\n\n{left}\n",
+        f"{markdown(rows)}\n\n## Where the check differs by more than the error bar\n\n{different}\n\n"
+        f"## Where INT8 alone loses more than a point\n\n![Points lost against the share of MACs above INT8](../../assets/{fronts.PICTURE.name})\n\n"
+        "The fronts of the searches of `deploy`, by the samples that decided in the search.\n\n"
+        f"{fronts.table(hard)}\n\n## Where they come from\n\n{registry_table()}\n\n## What does not go through\n\n{left}\n",
         encoding="utf-8",
     )
 
