@@ -167,7 +167,7 @@ TABLE = {
         *(AIMET_0, PPQ, TABLE, "x 31.75\n", "TRT-8602-EntropyCalibration2\nx: 3e800000\n"),
         *("TRT-8XXX-EntropyCalibration2\nx: 3e800000\n", {"x": {"min": -31.75, "max": 20}}, {"x": {"amax": 31.75}}),
         *({"ranges": {"x": 31.75}}, {"scales": {"x": 0.25}}, {"x": {"scale": 0.25}}, {"int8_tensor_scales": {"x": 0.25}, "fp16_nodes": []}),
-        *("x: 31.75\n", "x:31.750000\n", "name;max\nx;31.75\n", {"x": [-31.75, 3]}, [{"name": "x", "scale": 0.25}], "name,max\nx,31.75\n", "tensor,scale\nx,0.25\n", "name,min,max\nx,-31.75,3\n"),
+        *("x: 31.75\n", "x:31.750000\n", "x: 31.750000\nconv2d_0.w_0\n", "TRT-8XXX-EntropyCalibration2 \nx: 3e800000\n", "name;max\nx;31.75\n", {"x": [-31.75, 3]}, [{"name": "x", "scale": 0.25}], "name,max\nx,31.75\n", "tensor,scale\nx,0.25\n", "name,min,max\nx,-31.75,3\n"),
     ],
 )  # fmt: skip
 def test_q14_formats(content: Any, tmp_path: Path) -> None:
@@ -224,6 +224,8 @@ def test_q14_names_without_a_tensor_are_listed(tmp_path: Path) -> None:
         ('{"x": 31.75}', "does not say whether it is the largest magnitude or the scale"),
         ('{"data": {"x": 31.75}}', "does not say whether"),
         ("x, 31.75\n", "does not say whether"),
+        ("c_param_0 12.5 33.1\nc 4.0\n", "is a table for ncnn, as mmdeploy writes it: it names layers"),
+        ("\x89HDF\r\n\x1a\n", "holds samples, not scales"),
         ("hello\n", "not a TensorRT calibration cache"),
         ("TRT-8602-EntropyCalibration2\nx: 3e800000\nbroken\n", "line 3 is no scale"),
     ],

@@ -134,7 +134,7 @@ def _index() -> dict[str, list[tuple[str, int]]]:
 
 def plain(line: str) -> str:
     """The line without colors, time stamp and severity, at most 2000 characters; single blanks, plain quotes."""
-    line = " ".join(line[:_LONGEST].translate(_QUOTES).split())
+    line = " ".join(line.lstrip("\0")[:_LONGEST].translate(_QUOTES).split())
     return _PREFIX.sub("", _COLOR.sub("", line) if "\x1b" in line else line).strip()
 
 

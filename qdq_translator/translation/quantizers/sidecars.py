@@ -155,7 +155,11 @@ def _axis(graph: Graph, row: Encoding, path: str) -> int:
 
 
 def _content(text: str, path: str) -> Any:
-    """JSON where it begins like JSON, rows by their names; else the text."""
+    """JSON where it begins like JSON, rows by their names; else the text. Raises UserError for a file that is known and
+    has no scales of tensors."""
+    for sign, what, hint in _OTHERS:
+        if re.search(sign, text):
+            raise UserError(f"{path} {what}.", hint)
     if text.lstrip()[:1] == "{":
         return parse_json(text, {"type": "object"}, path, _HINT)
     if re.match(r"\s*\[\s*\{", text):
@@ -343,10 +347,13 @@ def _is_csv(content: Any) -> bool:
 
 
 def _colons(content: Any, path: str) -> _Rows:
-    """The form of NVIDIA's sampleINT8API: a name and its largest magnitude."""
+    """The form of NVIDIA's sampleINT8API and Paddle2ONNX's max_range.txt: a name and its largest magnitude; weights
+    with a scale a channel are names alone there."""
     kind = _stated(path, "max")
-    for line in filter(str.strip, content.splitlines()):
-        name, _, value = line.rpartition(":")
+    for line in content.splitlines():
+        name, colon, value = line.rpartition(":")
+        if not colon:
+            continue
         yield _of_columns(name.strip(), {kind: value})
 
 
@@ -354,7 +361,8 @@ def _is_colons(content: Any) -> bool:
     """Decimal numbers; eight hexadecimal digits without a point are those of a cache."""
     rows = [line for line in content.splitlines() if line.strip()] if isinstance(content, str) else []
     values = [row.rpartition(":")[2].strip() for row in rows if ":" in row]
-    return bool(rows) and len(values) == len(rows) and all(map(_is_decimal, values)) and any("." in v for v in values)
+    alone = all(len(row.split()) == 1 for row in rows if ":" not in row)
+    return alone and all(map(_is_decimal, values)) and any("." in v for v in values)
 
 
 def _is_decimal(text: str) -> bool:
@@ -396,6 +404,19 @@ def _has(*keys: str) -> Callable[[Any], bool]:
     return lambda content: isinstance(content, dict) and all(key in content for key in keys)
 
 
+_OTHERS = (
+    (
+        r"(?m)^\S+_param_\d+(?: [-+.\deE]+)+$",
+        "is a table for ncnn, as mmdeploy writes it: it names layers, not tensors",
+        "Give PPQ's quantization table (JSON) of the same run.",
+    ),
+    (
+        "^.?HDF\r?\n",
+        "is HDF5, such as mmdeploy's calib_data.h5: it holds samples, not scales",
+        "Give the samples to --calibrate.",
+    ),
+)
+"""What the text of a file that is often given shows, what it is, and what to give in its place."""
 _FORMATS: Tuple[Tuple[str, Callable[[Any], bool], Callable[[Any, str], _Rows]], ...] = (
     ("AIMET encodings", _has("activation_encodings"), _aimet),
     ("AIMET encodings 2.0", _has("encodings"), _aimet_2),
