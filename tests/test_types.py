@@ -6,8 +6,11 @@ import numpy as np
 import onnx
 import pytest
 
+from benchmarks.families import FAMILIES
+from qdq_translator import TranslateOptions
 from qdq_translator.translation.ir.graph import Graph
 from qdq_translator.translation.ir.types import TensorTypes
+from qdq_translator.translation.translator import translate
 from tests.small_models import model
 
 W = np.ones((4, 4, 3, 3), np.float32)
@@ -37,3 +40,32 @@ def test_every_layer() -> None:
 def test_sizes_that_do_not_fit_or_are_not_known(shape: str, pooled: object) -> None:
     types = TensorTypes(network(shape=shape))
     assert types.shape("p") == pooled
+
+
+@pytest.mark.parametrize(("name", "same"), [("unet_attention", True), ("tcn", True), ("open", False)])
+def test_types_that_follow_from_those_before_the_edits_are_those_of_the_whole_network(
+    name: str, same: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the rules for the DLA; with an open batch all types are inferred again."""
+    followed, follows = [], TensorTypes._follows
+
+    def compared(types: TensorTypes, before: TensorTypes) -> bool:
+        followed.append(follows(types, before))
+        if followed[-1]:
+            whole = TensorTypes(types._graph)
+            assert types._known == whole._known and types._values.keys() >= types._graph.producer.keys()
+        return followed[-1]
+
+    monkeypatch.setattr(TensorTypes, "_follows", compared)
+    given = network(shape="n,4,19,17").to_model() if name == "open" else FAMILIES[name]()
+    options = TranslateOptions(target="orin-dla", platform="jetpack-6.2", dla_rewrites="force")
+    translate(given, options, assume_scales=True)
+    assert len(followed) > 3 and any(followed) == same
+
+
+def test_an_edit_that_others_read_is_inferred_with_all_that_follows() -> None:
+    graph = network()
+    before = TensorTypes(graph)
+    graph.producer["c"].set("strides", [1, 1])
+    after = TensorTypes(graph, before=before)
+    assert after.static_shape("d") == (1, 4, 17, 15) != before.static_shape("d")

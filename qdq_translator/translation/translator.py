@@ -402,10 +402,10 @@ def _read(
     if settings.fixed:
         graph = with_fixed(graph, settings.fixed)
     validate(graph)
-    if not given.checked:
-        check_shapes(graph, settings.input_shapes, batch_of_one=bool(settings.hardware.generation))
-        given.checked = True
     network = Network(graph, diagnostics, settings.input_shapes)
+    if not given.checked:
+        network.before = check_shapes(graph, settings.input_shapes, batch_of_one=bool(settings.hardware.generation))
+        given.checked = True
     network.original, network.baked = original, given.baked
     run_passes(network, settings, before=before)
     return network

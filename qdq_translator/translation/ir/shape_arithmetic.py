@@ -12,7 +12,7 @@ a Cast, Unsqueeze, Slice ..., gigabytes for a model of a few hundred bytes.
 from __future__ import annotations
 
 import math
-from typing import Callable, Dict, List, Mapping, Optional, Union
+from typing import Callable, Dict, Iterable, List, Mapping, Optional, Union
 
 import numpy as np
 import onnx
@@ -47,13 +47,16 @@ def shown_domain(node: Node) -> str:
 
 
 def complete_shapes(
-    graph: Graph, values: dict[str, ValueInfoProto], declared: Mapping[str, ValueInfoProto]
+    graph: Graph,
+    values: dict[str, ValueInfoProto],
+    declared: Mapping[str, ValueInfoProto],
+    nodes: Optional[Iterable[Node]] = None,
 ) -> dict[str, np.ndarray]:
     """Fills unknown sizes of node outputs into `values`, tensor name -> known sizes. `declared`: shapes in the file,
-    for sizes that do not follow from the inputs. Returns every node output of integers or booleans that follow from
-    known shapes: arrays of Python integers."""
+    for sizes that do not follow from the inputs. nodes: only these. Returns every node output of integers or booleans
+    that follow from known shapes: arrays of Python integers."""
     completion = _Completion(graph, values, declared)
-    completion.run()
+    completion.run(graph.nodes if nodes is None else nodes)
     return {name: array for name, array in completion.known.items() if _is_known(array)}
 
 
@@ -70,8 +73,8 @@ class _Completion:
         self.changed: set[str] = set()
         self.opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in graph.opsets.items()]
 
-    def run(self) -> None:
-        for node in self.graph.nodes:
+    def run(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
             if node.is_standard:
                 self._compute(node)
             unknown = [name for name in node.outputs if name and not _is_static(self.values.get(name))]

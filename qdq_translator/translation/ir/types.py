@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Mapping, Optional, Sequence, Tuple, Union
+from typing import Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import onnx
@@ -16,11 +16,11 @@ from onnx import TensorProto, ValueInfoProto
 
 from qdq_translator.core.budget import MOST_DIMENSIONS
 from qdq_translator.core.errors import UserError
-from qdq_translator.translation.ir.graph import Graph
+from qdq_translator.translation.ir.graph import Graph, Node
 from qdq_translator.translation.ir.operator_table import where
 from qdq_translator.translation.ir.operators import WEIGHTED
 from qdq_translator.translation.ir.shape_arithmetic import HIDDEN, complete_shapes, shown_domain
-from qdq_translator.translation.ir.weights import to_message
+from qdq_translator.translation.ir.weights import Initializer, to_message
 
 FLOAT_TYPES = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
 MAKE_INTEGERS = frozenset(where(traits="integers"))
@@ -34,14 +34,53 @@ _Form = Tuple[int, Optional[Tuple[Dim, ...]]]
 """Element type and shape of a tensor."""
 
 
+class _Source(NamedTuple):
+    """What the types of a graph follow from. stored: forms of the initializers. kept: initializers with values. nodes:
+    by id, each with all that its inference reads."""
+
+    inputs: Dict[str, _Form]
+    opsets: Dict[str, int]
+    stored: Dict[str, _Form]
+    kept: Dict[str, Initializer]
+    nodes: Dict[int, Tuple[object, ...]]
+
+    @classmethod
+    def of(cls, graph: Graph, model: onnx.ModelProto) -> _Source:
+        tensors = graph.initializers
+        stored: dict[str, _Form] = {name: (tensor.data_type, tuple(tensor.dims)) for name, tensor in tensors.items()}
+        kept = {name: tensor for name, tensor in tensors.items() if math.prod(tensor.dims) <= _KEPT_VALUES}
+        nodes: dict[int, tuple[object, ...]] = {
+            id(n): (n, n.op_type, n.domain, n.attributes, *n.inputs, None, *n.outputs) for n in graph.nodes
+        }
+        return cls({value.name: _form(value) for value in model.graph.input}, dict(graph.opsets), stored, kept, nodes)
+
+    def edited(self, graph: Graph, before: _Source) -> Optional[list[Node]]:
+        """The nodes whose types may be others than `before`; None if these are many."""
+        if (self.inputs, self.opsets) != (before.inputs, before.opsets):
+            return None
+        constants = {name for name, _ in self.stored.items() ^ before.stored.items()}
+        constants.update(name for name, tensor in self.kept.items() if before.kept.get(name) is not tensor)
+        nodes = [
+            node
+            for node in graph.nodes
+            if before.nodes.get(id(node)) != self.nodes[id(node)] or not constants.isdisjoint(node.inputs)
+        ]
+        return nodes if 2 * len(nodes) < len(graph) else None
+
+
 class TensorTypes:
     """Types and shapes of all tensors. Unknown element types count as float unless their operator makes integers."""
 
     def __init__(
-        self, graph: Graph, input_shapes: Optional[Mapping[str, Sequence[int]]] = None, believe: bool = True
+        self,
+        graph: Graph,
+        input_shapes: Optional[Mapping[str, Sequence[int]]] = None,
+        believe: bool = True,
+        before: Optional[TensorTypes] = None,
     ) -> None:
         """`input_shapes`: sizes for dynamic dimensions of graph inputs. believe: use the file's shapes if the inputs do
-        not determine them. Raises UserError if they do not fit."""
+        not determine them. before: types of this graph before its last edits; only what these change is inferred again.
+        Raises UserError if the shapes do not fit."""
         self._graph = graph
         self._declared: dict[str, ValueInfoProto] = {}
         if believe and not input_shapes:  # for which the file's claims may not hold
@@ -51,25 +90,62 @@ class TensorTypes:
         _fix_inputs(model, input_shapes or {})
         self.impossible = ""
         """Why a layer cannot be computed from the shapes of its inputs, by ONNX's inference; '' if all can."""
-        inferred = self._infer(model).graph
-        self._values = {value.name: value for value in (*inferred.value_info, *inferred.output, *inferred.input)}
-        known = {name: _form(value) for name, value in self._values.items()}
+        self._values: dict[str, ValueInfoProto] = {}
         self._integers: Optional[dict[str, np.ndarray]] = None
-        unknown = any(_static(shape) is None for _, shape in known.values())
-        # not everything follows from the inputs, as ONNX infers it
-        if unknown or not known.keys() >= graph.producer.keys():
-            self._integers = complete_shapes(graph, self._values, self._declared)
-            known = {name: _form(value) for name, value in self._values.items()}
-        known.update((name, (tensor.data_type, tuple(tensor.dims))) for name, tensor in graph.initializers.items())
-        self._known = known
+        self._source = _Source.of(graph, model)
+        if before is None or not self._follows(before):
+            self.impossible = ""
+            known = self._inferred(model, list(graph.nodes))
+            # not everything follows from the inputs, as ONNX infers it
+            if not (known.keys() >= graph.producer.keys() and _all_static(known)):
+                self._integers = complete_shapes(graph, self._values, self._declared)
+                known = {name: _form(value) for name, value in self._values.items()}
+            self._is_static = known.keys() >= graph.producer.keys() and _all_static(known)
+            self._known = {**known, **self._source.stored}
 
-    def _infer(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """The graph's inputs (those of `model`), its outputs, and ONNX's inference for all node outputs."""
+    def _follows(self, before: TensorTypes) -> bool:
+        """Whether all shapes are numbers, and the edits since `before` change only types that edited nodes read."""
+        graph, known = self._graph, before._known
+        nodes = self._source.edited(graph, before._source) if before._is_static and not before.impossible else None
+        if nodes is None:
+            return False
+        made, fresh = _made(nodes), self._behind(before, nodes)
+        if self.impossible or not (fresh.keys() >= made and _all_static(fresh)):
+            return False
+        if not _is_closed(graph, nodes, (name for name in made if fresh[name] != known.get(name))):
+            return False
+        rest = [name for name in (*graph.inputs, *graph.producer) if name not in made]
+        self._values.update((name, before._values[name]) for name in rest)
+        self._known = {**{name: known[name] for name in rest}, **fresh, **self._source.stored}
+        self._is_static = True
+        return True
+
+    def _behind(self, before: TensorTypes, nodes: Sequence[Node]) -> dict[str, _Form]:
+        """What is inferred for these nodes if all that they read is as `before`."""
+        graph, made = self._graph, _made(nodes)
+        read = dict.fromkeys(name for node in nodes for name in node.reads() if name not in made)
+        model = onnx.ModelProto(ir_version=graph.ir_version)
+        model.graph.input.extend(before._values[name] for name in read if name not in graph.initializers)
+        fresh = self._inferred(model, nodes)
+        if fresh.keys() >= made:
+            return fresh
+        complete_shapes(graph, self._values, {}, nodes)
+        return {name: _form(value) for name, value in self._values.items()}
+
+    def _inferred(self, model: onnx.ModelProto, nodes: Sequence[Node]) -> dict[str, _Form]:
+        """What ONNX infers for these nodes. model: with the inputs that they read."""
+        inferred = self._infer(model, nodes).graph
+        self._values = {value.name: value for value in (*inferred.value_info, *inferred.output, *inferred.input)}
+        return {name: _form(value) for name, value in self._values.items()}
+
+    def _infer(self, model: onnx.ModelProto, nodes: Sequence[Node]) -> onnx.ModelProto:
+        """The inputs of `model`, the graph's outputs, and ONNX's inference for the outputs of these nodes."""
         graph = self._graph
-        model.graph.output.extend(graph.outputs.values())
+        elsewhere = graph.producer.keys() - _made(nodes)
+        model.graph.output.extend(value for name, value in graph.outputs.items() if name not in elsewhere)
         for output in model.graph.output:
             output.type.tensor_type.ClearField("shape")
-        domains = _add_nodes(graph, model)
+        domains = _add_nodes(graph, model, nodes)
         for domain, version in {**graph.opsets, HIDDEN: 1}.items():
             if domain in domains:
                 model.opset_import.add(domain=domain, version=version)
@@ -143,6 +219,20 @@ def _static(shape: Optional[tuple[Dim, ...]]) -> Optional[tuple[int, ...]]:
     return None if shape is None or not all(isinstance(d, int) for d in shape) else shape  # type: ignore[return-value]
 
 
+def _made(nodes: Iterable[Node]) -> set[str]:
+    return {name for node in nodes for name in node.outputs if name}
+
+
+def _is_closed(graph: Graph, nodes: Iterable[Node], tensors: Iterable[str]) -> bool:
+    """Whether only these nodes read these tensors."""
+    known = {id(node) for node in nodes}
+    return all(id(reader) in known for name in tensors for reader in graph.consumers(name))
+
+
+def _all_static(forms: Mapping[str, _Form]) -> bool:
+    return all(_static(shape) is not None for _, shape in forms.values())
+
+
 def _form(value: ValueInfoProto) -> _Form:
     tensor = value.type.tensor_type
     dims = tensor.shape.dim
@@ -171,16 +261,16 @@ def _contradiction(message: str) -> str:
     return f"{found.group(1)} {found.group(2)} cannot have these inputs ({why})"
 
 
-def _add_nodes(graph: Graph, model: onnx.ModelProto) -> set[str]:
-    """Add only the data of nodes and initializers that ONNX's inference needs; return the nodes' domains.
+def _add_nodes(graph: Graph, model: onnx.ModelProto, added: Iterable[Node]) -> set[str]:
+    """Add only the data of these nodes and initializers that ONNX's inference needs; return the nodes' domains.
 
     All weights of one type and shape share the name of the first, without values. Inputs of other operators may
     determine a shape (sizes, axes, scales of a Resize): they keep their names, and their values if few.
     """
     initializers, nodes = graph.initializers, model.graph.node
     stand_ins: dict[tuple[int, tuple[int, ...]], str] = {}
-    own_name, domains = dict.fromkeys(graph.outputs), {""}
-    for node in graph.nodes:
+    own_name, domains = dict.fromkeys(value.name for value in model.graph.output), {""}
+    for node in added:
         inputs = node.inputs
         if node.is_op("GroupNormalization"):  # of which ONNX infers nothing
             nodes.add(op_type="Identity", input=inputs[:1], output=node.outputs)

@@ -61,19 +61,19 @@ def validate(graph: Graph) -> None:
             _check_per_tensor(graph, node)
 
 
-def check_shapes(graph: Graph, shapes: Mapping[str, Sequence[int]], batch_of_one: bool = False) -> None:
-    """Raises ModelError with the first layer that cannot be computed from tensors of these sizes. shapes: of graph
-    inputs. batch_of_one: an open batch is 1."""
+def check_shapes(graph: Graph, shapes: Mapping[str, Sequence[int]], batch_of_one: bool = False) -> TensorTypes:
+    """The types. Raises ModelError with the first layer that cannot be computed from tensors of these sizes. shapes: of
+    graph inputs. batch_of_one: an open batch is 1 for this check."""
     types = TensorTypes(graph, shapes)
     batches = types.open_batches() if batch_of_one else {}
-    types = TensorTypes(graph, {**shapes, **batches}) if batches else types
-    what = _impossible(graph, types)
+    what = _impossible(graph, TensorTypes(graph, {**shapes, **batches}) if batches else types)
     if what:
         fitting = _fitting_batch(graph, {**shapes, **batches})
         other = f"With a batch of {fitting} they would fit: give" if fitting else "Give"
         name = next(iter(graph.inputs), "NAME")
         size = f"{name}:{fitting}x..." if fitting else "NAME:DIMS"
         raise ModelError(f"{what}.", f"{other} such sizes with --shapes {size}, or export the network again.")
+    return types
 
 
 def _impossible(graph: Graph, types: TensorTypes) -> str:

@@ -99,6 +99,8 @@ class Network:
         """Prices on the GPU before rewrites (`targets.cost.estimate.Original`)."""
         self.users: frozenset[str] = frozenset()
         """The tensors of the user's model, before its quantizers are removed."""
+        self.before: Optional[TensorTypes] = None
+        """Types of this graph before the edits of the current pass, if they are known."""
         self.opset_given = graph.opset()
         """The exporter's opset, before rule F6 lowers it."""
         self.clamps: list[tuple[Node, tuple[str, str]]] = []
@@ -122,12 +124,13 @@ class Network:
         """Types and shapes from the first request of the current pass. After `changed` the next request sees its
         edits."""
         if self._types is None:
-            self._types, self._types_of = TensorTypes(self.graph, self.input_shapes), self.graph.version
+            self._types = TensorTypes(self.graph, self.input_shapes, before=self.before)
+            self.before, self._types_of = None, self.graph.version
         return self._types
 
     def changed(self) -> None:
         """Discard types and shapes; they are inferred again on demand."""
-        self._types = self._planned_types = None
+        self.before, self._types, self._planned_types = self._types or self.before, None, None
 
     @property
     def planned_types(self) -> TensorTypes:
