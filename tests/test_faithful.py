@@ -12,8 +12,9 @@ import pytest
 from qdq_translator import TranslateOptions
 from qdq_translator.cli import main
 from qdq_translator.commands.verify import Options
+from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.errors import UserError
-from qdq_translator.lab.laboratory import translate
+from qdq_translator.lab.laboratory import OnnxRuntime, translate
 from qdq_translator.lab.simulate.faithful import difference
 from qdq_translator.lab.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.lab.simulate.run import Session
@@ -363,3 +364,32 @@ def test_networks_with_pairs_are_run_too(command: str, tmp_path: Path, monkeypat
     monkeypatch.setattr(qdq_restore, "weight_scales", lambda *args: scales(*args) / np.float32(8))
     monkeypatch.setattr(qdq_explicit, "_trained_scales", lambda *args: trained(*args) / np.float32(8))
     assert main(asked) == 1 and not out.exists()
+
+
+@pytest.mark.parametrize(("scale", "same"), [(1.0, True), (1.2, False)])
+def test_a_small_rest_of_a_large_sum_is_not_its_rounding(scale: float, same: bool) -> None:
+    """Weights that cancel each other: their rounding to INT8 alone moves the output by more than its own energy. A wrong
+    step is another function."""
+    weights = np.random.default_rng(0).normal(0, 1, (512, 1)).astype(np.float32)
+    weights[-1] -= weights.sum()
+    step = np.abs(weights).max() / 127
+    body = "g = Mul (x, little)\ns = Sigmoid (g)\ny = Gemm (s, {})"
+    head = '<ir_version: 8, opset_import: ["" : 14]> g (float[1,512] x) => (float[1,1] y) {'
+    sides = []
+    for text, values in (
+        (body.format("w"), {"w": weights}),
+        (
+            "w = DequantizeLinear (q, step)\n" + body.format("w"),
+            {"q": np.round(weights / step).astype(np.int8), "step": np.float32(step * scale)},
+        ),
+    ):
+        made = onnx.parser.parse_model(f"{head} {text} }}")
+        arrays = {"little": np.float32(1e-3), **values}
+        made.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(v), n) for n, v in arrays.items())
+        sides.append(Graph.from_model(made))
+    assert difference(*sides, {}, 20.0) is not None
+    if same:
+        OnnxRuntime().check_pairs(*sides, {}, Diagnostics())
+    else:
+        with pytest.raises(UserError, match=r"tensor that differs is 'y' \(rule V1\)"):
+            OnnxRuntime().check_pairs(*sides, {}, Diagnostics())
