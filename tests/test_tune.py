@@ -40,6 +40,7 @@ from qdq_translator.lab.simulate.named_metrics import MeanAveragePrecision, top1
 from qdq_translator.lab.simulate.run import CodedEnds, Session
 from qdq_translator.lab.simulate.user_metric import metric_of
 from qdq_translator.lab.tune import run
+from qdq_translator.lab.tune.bench import cost_of
 from qdq_translator.lab.tune.journal import Journal
 from qdq_translator.lab.tune.meter import Meter, bootstrap_interval, paired_interval
 from qdq_translator.lab.tune.points import Point, proposals
@@ -215,6 +216,22 @@ def test_recover_is_the_same_search_without_labels(
     assert {**ours["options"], "preset": "gpu"} == same["options"]
     assert main([*asked[:2], "--recover", "-o", str(tmp_path / "u")]) == 2
     assert "inputs after the model" in capsys.readouterr().err
+
+
+def test_a_plan_that_was_not_measured_is_searched_again(
+    spread: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The translation has the ranges of all samples, the points of the search those of every second one."""
+    said: list[str] = []
+    options = TranslateOptions(calibrate=str(_unlabelled(tmp_path)), preset="gpu", shapes=[SHAPES[1]])
+    once = recover(str(spread), options, 1.0, tmp_path / "a", say=said.append)
+    assert run.OTHER_PLAN not in said and once.results.data.notes == ()
+    other = dataclasses.replace(cost_of(once.translation), int8_macs=0.5)
+    monkeypatch.setattr(run, "cost_of", lambda made: other)
+    twice = recover(str(spread), options, 1.0, tmp_path / "b", say=said.append)
+    assert said.count(run.OTHER_PLAN) == 1 and twice.results.data.notes == (run.OTHER_PLAN,)
+    assert twice.results.best.changes == once.results.best.changes and twice.results.goal.holds
+    assert len(twice.results.points) == 2, "what was chosen is the only proposal"
 
 
 @pytest.fixture(scope="module")

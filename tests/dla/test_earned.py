@@ -58,6 +58,17 @@ def test_a_rewrite_that_costs_more_than_a_transition_is_an_offer() -> None:
     assert "faster" in left["Resize"]
 
 
+def test_a_layer_of_a_rewrite_that_is_left_out_can_be_kept() -> None:
+    """A report may name it that was made with other precisions; what the rewrite would replace stays above INT8 then."""
+    explicit = resized(middle=False)
+    made = [node.name for one in of(explicit, dla_rewrites="force").rewrites.applied for node, _ in one.after]
+    plain, kept = of(explicit), of(explicit, keep_fp16=["Resize_m"])
+    assert len(made) == 5 and {node.name for node in plain.graph.nodes} & set(made) == {"Resize_m"}
+    assert kept.plan != plain.plan
+    for name in made:
+        assert of(explicit, keep_fp16=[name]).plan == kept.plan
+
+
 def test_a_rewrite_that_saves_a_transition_stays() -> None:
     """Small images: the Convs take less than the way to the GPU and back."""
     body = f"{pair('x', 'q')}c = Conv {CONV} (q, w)\n{pair('c', 'd')}"

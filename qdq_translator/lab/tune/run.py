@@ -32,10 +32,10 @@ from qdq_translator.lab.simulate.evaluation import HERE, Evaluation
 from qdq_translator.lab.simulate.inputs import Samples, given_samples, usable
 from qdq_translator.lab.simulate.run import ExplicitNetwork, folded
 from qdq_translator.lab.simulate.user_metric import UserMetric, metric_for, metric_of
-from qdq_translator.lab.tune.bench import Bench, Remembering
+from qdq_translator.lab.tune.bench import Bench, Remembering, cost_of
 from qdq_translator.lab.tune.journal import Journal
 from qdq_translator.lab.tune.meter import CONFIDENCE, LEAST_SAMPLES, Meter
-from qdq_translator.lab.tune.points import Point, proposals
+from qdq_translator.lab.tune.points import Point, Proposal, proposals
 from qdq_translator.lab.tune.search import Evaluated, Search, pareto
 from qdq_translator.lab.verification import runnable
 from qdq_translator.translation.files.write import replacing
@@ -50,6 +50,10 @@ LEAST_SECONDS = 120.0
 """Time that every search has, so that the speed of a machine decides nothing about small networks."""
 SILENT_SECONDS = 30.0
 """A search that takes longer says again what it has found and how much time is left."""
+OTHER_PLAN = (
+    "With the ranges of all samples the best point has another plan than with those of every second one, by which it "
+    "was measured: the search for layers in FP16 is repeated with ranges of all samples, also of those that decide."
+)
 SCHEMA_VERSION = 1
 KIND = "qdq-translator tuning"
 JOURNAL_SUFFIX, RESULTS_SUFFIX = "_tune.sqlite", "_tune.json"
@@ -70,6 +74,10 @@ def places(output_dir: str, model: str) -> tuple[Path, Path]:
     return folder / f"{name}{JOURNAL_SUFFIX}", folder / f"{name}{RESULTS_SUFFIX}"
 
 
+def _everything(data: Samples) -> Samples:
+    return data
+
+
 @dataclasses.dataclass(frozen=True)
 class Request:
     """A search. base: options that points change. judged: samples that decide; held: others, for the table. metric:
@@ -86,7 +94,7 @@ class Request:
     journal: Path
     command: Sequence[str]
     held: Optional[Samples] = None
-    fitted: Callable[[Samples], Samples] = lambda samples: samples
+    fitted: Callable[[Samples], Samples] = _everything
     name: Optional[str] = None
 
 
@@ -171,7 +179,6 @@ def searched(asked: Request, where: Evaluation, progress: Progress, say: Say) ->
         counted_where = dataclasses.replace(where, engine=remembering.fresh())
         meter = Meter(asked.metric, asked.judged, counted_where)
         held = Meter(asked.metric, asked.held, where) if asked.held is not None else None
-        bench = Bench(Path(asked.model), asked.base, meter, journal, remembering, where, asked.fitted)
         progress("measuring the model as given", 0, round(asked.limit))
         for one in filter(None, (meter, held)):
             one.set_reference(folded(explicit.model), explicit.ends)
@@ -192,14 +199,22 @@ def searched(asked: Request, where: Evaluation, progress: Progress, say: Say) ->
                 told = left
                 say(f"{held}; {_duration(max(left, 0))} left at most")
 
-        search = Search(bench, asked.goal, asked.limit, tell)
-        search.run(proposals(asked.base, _is_float(explicit)))
-        remembering.until = math.inf
+        options = proposals(asked.base, _is_float(explicit))
+        for fitted in (asked.fitted, _everything):
+            bench = Bench(Path(asked.model), asked.base, meter, journal, remembering, where, fitted)
+            before = 0.0 if fitted is asked.fitted else bench.passes
+            search = Search(bench, asked.goal, before + asked.limit, tell)
+            search.run(options)
+            remembering.until = math.inf
+            translation = bench.translation(search.chosen.point, asked.name)
+            if fitted is _everything or cost_of(translation).is_like(search.chosen.cost):
+                break
+            say(OTHER_PLAN)
+            options = [Proposal(dict(search.chosen.point.changes))]
         if search.interrupted:
             say("The search ended early, with the best result so far; the same command again continues it.")
         meter.samples.check_unchanged()
-        translation = bench.translation(search.chosen.point, asked.name)
-        found = _found(search, bench, meter, held)
+        found = _found(search, bench, meter, held, [OTHER_PLAN] * (fitted is not asked.fitted))
     goal = dataclasses.replace(asked.goal, holds=search.best is not None)
     words = shlex.join([*asked.command, *search.chosen.point.words(asked.base)])
     about = {"schema_version": SCHEMA_VERSION, "kind": KIND, "generator": f"qdq-translator {__version__}"}
@@ -232,9 +247,9 @@ def _about(asked: Request, sha256: str, where: Evaluation) -> dict[str, Any]:
     }
 
 
-def _found(search: Search, bench: Bench, meter: Meter, held: Optional[Meter]) -> dict[str, Any]:
+def _found(search: Search, bench: Bench, meter: Meter, held: Optional[Meter], notes: Sequence[str]) -> dict[str, Any]:
     """The part of the results that does not depend on the request. held: measures the front on samples that the search
-    did not see."""
+    did not see. notes: on the ranges."""
     everything = list(search.found.values())
     front = pareto(everything)
     usual = [found for found in everything if found.why == FP16 or found.point == Point()]
@@ -244,7 +259,7 @@ def _found(search: Search, bench: Bench, meter: Meter, held: Optional[Meter]) ->
         return found.row(again.get(found.point))
 
     return {
-        "data": _data(meter.samples),
+        "data": _data(meter.samples, notes),
         "held_out": None if held is None else _data(held.samples),
         "metric": tune_rows.Metric(
             meter.metric.name, meter.reference.score, None if held is None else held.reference.score
@@ -261,8 +276,8 @@ def _found(search: Search, bench: Bench, meter: Meter, held: Optional[Meter]) ->
     }
 
 
-def _data(samples: Samples) -> tune_rows.Data:
-    return tune_rows.Data(samples.source, len(samples), samples.digest, (*samples.doubts, *samples.notes))
+def _data(samples: Samples, notes: Sequence[str] = ()) -> tune_rows.Data:
+    return tune_rows.Data(samples.source, len(samples), samples.digest, (*samples.doubts, *samples.notes, *notes))
 
 
 def _stopping(meter: Meter) -> str:

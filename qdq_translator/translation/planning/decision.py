@@ -17,7 +17,7 @@ from qdq_translator.translation.planning.steps import drop_coarse
 from qdq_translator.translation.scales.inference import Context, Observe, infer_scales
 from qdq_translator.translation.scales.inference.formulas import around_normalizations
 from qdq_translator.translation.scales.inference.unify import REFUSED_CURE, SharedRange, unify_scales
-from qdq_translator.translation.scales.network import Network
+from qdq_translator.translation.scales.network import Network, followed
 from qdq_translator.translation.scales.table import ScaleTable
 from qdq_translator.translation.targets.parser_network import ParsedNetwork, supports
 from qdq_translator.translation.targets.precision import INT8, LayerPlan, make_plan, stay_higher
@@ -151,15 +151,19 @@ def _report_rounded(around: Mapping[str, str], plan: list[LayerPlan], diagnostic
 
 
 def _kept(network: Network, settings: Settings, diagnostics: Diagnostics) -> frozenset[str]:
-    """Nodes that `--keep_fp16` names, also by a former name. Reports layers that `--layerPrecisions` does not reach,
-    because the parser gives them a name other than their node's."""
-    followed = Rewrites(tuple(network.applied)).nodes
+    """Nodes that `--keep_fp16` names, also by a former name, or by one that a rewrite gives which is left out. Reports
+    layers that `--layerPrecisions` does not reach, because the parser gives them a name other than their node's."""
+    former = Rewrites(tuple(network.applied)).nodes
     for old, renamed in network.diagnostics.renamed_nodes.items():
-        followed[old] = [*followed.get(old, ()), *(name for new in renamed for name in followed.get(new, [new]))]
+        former[old] = [*former.get(old, ()), *(name for new in renamed for name in former.get(new, [new]))]
     for seen in network.scales.observed.values():  # clamps that the plan may add (rule Q9)
         for scale in seen.values():
-            followed.setdefault(f"{scale.origin.node}_clamp", [])
-    kept = kept_layers(settings.keep_fp16, (node.name for node in network.graph.nodes), followed)
+            former.setdefault(f"{scale.origin.node}_clamp", [])
+    names = [node.name for node in network.graph.nodes]
+    undone = followed({name: nodes for name, nodes in network.undone.items() if name not in names})
+    for one, nodes in undone.items():
+        former.setdefault(one, [name for node in nodes for name in former.get(node, [node])])
+    kept = kept_layers(settings.keep_fp16, names, former)
     version = settings.hardware.tensorrt
     if not kept or not supports(version):
         return kept

@@ -57,6 +57,8 @@ def faster(
         refuted = {**together(lossy, out), ANY_RULE: around}
         now, messages = dataclasses.replace(settings, refuted=refuted), Diagnostics()
         other = read(now, messages)
+        made = ((node.name, [name for name, _ in one.before]) for one in network.applied for node, _ in one.after)
+        other.undone = dict(made)
         found = outcome(other, now)
         if found.ends is not None and found.loses_to(least) <= NEAR:
             report_left_out(lossy, messages)
