@@ -145,6 +145,10 @@ class Bench:
         """Passes of the network over the samples that were needed so far."""
         return self._remembering.runs / self._meter.samples.runs
 
+    def unlimited(self) -> None:
+        """What follows may take longer than the time of the search."""
+        self._remembering.until = math.inf
+
     def translation(self, point: Point, name: Optional[str] = None) -> Translation:
         """The translation of a point with the ranges of all calibration data. name: base name of its files. Raises
         UserError."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import shlex
 import time
 from pathlib import Path
@@ -74,6 +73,10 @@ def places(output_dir: str, model: str) -> tuple[Path, Path]:
     return folder / f"{name}{JOURNAL_SUFFIX}", folder / f"{name}{RESULTS_SUFFIX}"
 
 
+Fitted = Callable[[Samples], Samples]
+"""Chooses the calibration data that ranges come from."""
+
+
 def _everything(data: Samples) -> Samples:
     return data
 
@@ -94,7 +97,7 @@ class Request:
     journal: Path
     command: Sequence[str]
     held: Optional[Samples] = None
-    fitted: Callable[[Samples], Samples] = _everything
+    fitted: Fitted = _everything
     name: Optional[str] = None
 
 
@@ -193,28 +196,20 @@ def searched(asked: Request, where: Evaluation, progress: Progress, say: Say) ->
             nonlocal told
             remembering.until = until  # the first point is always measured
             held = "none meets the goal so far" if best is None else f"best so far {_words(best)}"
-            progress(f"{_words(found)}; {held}", round(bench.passes), round(asked.limit))
+            progress(f"{_words(found)}; {held}", round(remembering.runs / meter.samples.runs), round(asked.limit))
             left = until - time.monotonic()
             if told - left > SILENT_SECONDS:
                 told = left
                 say(f"{held}; {_duration(max(left, 0))} left at most")
 
-        options = proposals(asked.base, _is_float(explicit))
-        for fitted in (asked.fitted, _everything):
-            bench = Bench(Path(asked.model), asked.base, meter, journal, remembering, where, fitted)
-            before = 0.0 if fitted is asked.fitted else bench.passes
-            search = Search(bench, asked.goal, before + asked.limit, tell)
-            search.run(options)
-            remembering.until = math.inf
-            translation = bench.translation(search.chosen.point, asked.name)
-            if fitted is _everything or cost_of(translation).is_like(search.chosen.cost):
-                break
-            say(OTHER_PLAN)
-            options = [Proposal(dict(search.chosen.point.changes))]
+        def bench_of(fitted: Fitted) -> Bench:
+            return Bench(Path(asked.model), asked.base, meter, journal, remembering, where, fitted)
+
+        search, bench, translation, notes = _settled(asked, bench_of, _is_float(explicit), tell, say)
         if search.interrupted:
             say("The search ended early, with the best result so far; the same command again continues it.")
         meter.samples.check_unchanged()
-        found = _found(search, bench, meter, held, [OTHER_PLAN] * (fitted is not asked.fitted))
+        found = _found(search, bench, meter, held, notes)
     goal = dataclasses.replace(asked.goal, holds=search.best is not None)
     words = shlex.join([*asked.command, *search.chosen.point.words(asked.base)])
     about = {"schema_version": SCHEMA_VERSION, "kind": KIND, "generator": f"qdq-translator {__version__}"}
@@ -222,6 +217,29 @@ def searched(asked: Request, where: Evaluation, progress: Progress, say: Say) ->
     more: dict[str, Any] = {**about, **found, "limit": asked.limit, "model": file, "goal": goal, "command": words}
     results = tune_rows.Tuning(**more, seconds=time.monotonic() - begun)
     return Outcome(results, translation, journal.note)
+
+
+def _settled(
+    asked: Request,
+    bench_of: Callable[[Fitted], Bench],
+    is_float: bool,
+    report: Callable[[Evaluated, Optional[Evaluated]], None],
+    say: Say,
+) -> tuple[Search, Bench, Translation, list[str]]:
+    """The search; its best point, translated with the ranges of all samples; notes. If that is another plan than what
+    was measured, the best point is the only proposal of a search with these ranges."""
+    options, notes = proposals(asked.base, is_float), []  # type: list[Proposal], list[str]
+    for fitted in (asked.fitted, _everything):
+        bench = bench_of(fitted)
+        search = Search(bench, asked.goal, asked.limit + (bench.passes if notes else 0.0), report)
+        search.run(options)
+        bench.unlimited()
+        translation = bench.translation(search.chosen.point, asked.name)
+        if fitted is _everything or cost_of(translation).is_like(search.chosen.cost):
+            break
+        say(OTHER_PLAN)
+        options, notes = [Proposal(dict(search.chosen.point.changes))], [OTHER_PLAN]
+    return search, bench, translation, notes
 
 
 def _is_float(explicit: ExplicitNetwork) -> bool:

@@ -153,17 +153,8 @@ def _report_rounded(around: Mapping[str, str], plan: list[LayerPlan], diagnostic
 def _kept(network: Network, settings: Settings, diagnostics: Diagnostics) -> frozenset[str]:
     """Nodes that `--keep_fp16` names, also by a former name, or by one that a rewrite gives which is left out. Reports
     layers that `--layerPrecisions` does not reach, because the parser gives them a name other than their node's."""
-    former = Rewrites(tuple(network.applied)).nodes
-    for old, renamed in network.diagnostics.renamed_nodes.items():
-        former[old] = [*former.get(old, ()), *(name for new in renamed for name in former.get(new, [new]))]
-    for seen in network.scales.observed.values():  # clamps that the plan may add (rule Q9)
-        for scale in seen.values():
-            former.setdefault(f"{scale.origin.node}_clamp", [])
-    names = [node.name for node in network.graph.nodes]
-    undone = followed({name: nodes for name, nodes in network.undone.items() if name not in names})
-    for one, nodes in undone.items():
-        former.setdefault(one, [name for node in nodes for name in former.get(node, [node])])
-    kept = kept_layers(settings.keep_fp16, names, former)
+    former = _former(network) if settings.keep_fp16 else {}
+    kept = kept_layers(settings.keep_fp16, (node.name for node in network.graph.nodes), former)
     version = settings.hardware.tensorrt
     if not kept or not supports(version):
         return kept
@@ -181,3 +172,18 @@ def _kept(network: Network, settings: Settings, diagnostics: Diagnostics) -> fro
             data={"layers": found},
         )
     return kept
+
+
+def _former(network: Network) -> dict[str, list[str]]:
+    """Former name of a node, or one that a rewrite gives which is left out -> the nodes that do its work."""
+    former = Rewrites(tuple(network.applied)).nodes
+    for old, renamed in network.diagnostics.renamed_nodes.items():
+        former[old] = [*former.get(old, ()), *(name for new in renamed for name in former.get(new, [new]))]
+    for seen in network.scales.observed.values():  # clamps that the plan may add (rule Q9)
+        for scale in seen.values():
+            former.setdefault(f"{scale.origin.node}_clamp", [])
+    names = {node.name for node in network.graph.nodes}
+    undone = followed({name: nodes for name, nodes in network.undone.items() if name not in names})
+    for one, nodes in undone.items():
+        former.setdefault(one, [name for node in nodes for name in former.get(node, [node])])
+    return former
