@@ -113,6 +113,8 @@ def test_without_labels_decisions_are_compared(
     assert main(["deploy", "yolo.onnx", "shapes", "--board", "orin-nx"]) == 0
     said = capsys.readouterr().out
     assert "map 100" not in said and "agreement with" in said
+    assert "data     images: letterbox to 64x64, RGB, divided by 255 (as ultralytics)" in said
+    assert "- data: images: letterbox" in (tmp_path / "yolo_deploy" / "README.md").read_text()
 
 
 def test_where_images_of_a_yolo_data_set_lie(tmp_path: Path) -> None:
@@ -203,6 +205,11 @@ def test_preprocessing_by_the_models_metadata() -> None:
     asked.resize, asked.image_mean = "crop", [0.25]
     found = image_options(asked, ULTRALYTICS)
     assert (found.resize, found.mean) == ("crop", (0.25,)) and "as asked" in found.words(4, 4)
+    asked.resize = "auto"
+    assert "(as asked, the rest by default)" in image_options(asked, {}).words(4, 4)
+    asked.image_mean = [123.0]
+    with pytest.raises(UserError, match=r"from 0 to 1\. Divide it by 255 \(0\.4824\)"):
+        image_options(asked, {})
 
 
 def test_letterbox_as_ultralytics_has_it(tmp_path: Path) -> None:

@@ -15,12 +15,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import onnx
+import onnx.parser
 import pytest
 
+import qdq_translator
 from qdq_translator.cli import main, main_module
 from qdq_translator.commands import COMMANDS, options_of_command
 from qdq_translator.commands.located import EXAMPLE_MODEL
-from qdq_translator.core.errors import UsageError
+from qdq_translator.core.boards import BOARDS
+from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.options import TranslateCommand
 from qdq_translator.core.parsing import GROUPS, did_you_mean, make_parser, spread
 
@@ -160,6 +164,28 @@ def test_version_and_module_of_every_command(command: str, capsys: pytest.Captur
         with pytest.raises(SystemExit) as end:
             entry([command, "--version"])
         assert end.value.code == 0 and re.match(r"qdq-translator \d+\.\d+", capsys.readouterr().out)
+
+
+def test_every_board_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", *BOARDS]) == 0
+    out = capsys.readouterr().out
+    assert all(f"Board {name}: " in out for name in BOARDS)
+    assert "Board agx-orin: 2 DLA cores of Orin" in out and "Board gpu: no DLA" in out and "50W, 30W" in out
+
+
+def test_a_float_model_is_told_of_data_and_deploy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In words that are right for the command and the function."""
+    path = tmp_path / "float.onnx"
+    onnx.save(onnx.parser.parse_model(FLOAT), path)
+    assert main(["translate", str(path), "-o", str(tmp_path)]) == 1
+    told = capsys.readouterr().err
+    with pytest.raises(UserError) as error:
+        qdq_translator.translate(path)
+    for said in (told, str(error.value)):
+        assert "Give data to calibrate it on too, or give both to deploy" in said and "--" not in said
+
+
+FLOAT = '<ir_version: 8, opset_import: ["" : 17]> g (float[1,4] x) => (float[1,4] y) { y = Relu (x) }'
 
 
 def test_explain_and_platforms(capsys: pytest.CaptureFixture[str]) -> None:

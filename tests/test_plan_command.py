@@ -91,7 +91,7 @@ def test_dynamic_shapes_are_asked_for_and_the_plan_still_comes(
     report = planned(capsys, "-i", path)
     assert report["cost"]["milliseconds"] is None and report["dla"]["counts"]["dla-int8"] == 1
     assert main(["plan", "-i", path]) == 0
-    assert "--shapes" in capsys.readouterr().out
+    assert "DATA --shapes x:DIMS --board" in capsys.readouterr().out
     assert main(["plan", "-i", path, "--fail_over_ms", "1"]) == 1
     assert "--shapes" in capsys.readouterr().err
     assert planned(capsys, "-i", path, "--shapes", "x:2x4x8x8")["cost"]["milliseconds"] > 0

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 import struct
 import sys
 from pathlib import Path
@@ -37,6 +38,7 @@ from tests.small_models import pair
 from tests.test_verify_faults import COVERED, DIGITS, SAMPLES
 
 pytest.importorskip("onnxruntime")
+DETECTOR = Path(__file__).resolve().parents[1] / "e2e_workflow" / "detector" / "detector_qat.onnx"
 
 
 @pytest.fixture(scope="module")
@@ -234,6 +236,21 @@ def test_the_first_screen_has_a_row_for_each_output(
     assert main([*asked, "--verbose"]) == 0
     rows = [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
     assert rows.count(["explicit", "simulated", "logits"]) == rows.count(["float", "simulated", "logits"]) == 1
+
+
+def test_a_row_of_an_output_goes_before_worst_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three outputs, each with a slice worse than the whole, on 80 columns and at most 15 lines."""
+    monkeypatch.setenv("COLUMNS", "80")
+    argv = [str(DETECTOR), "--shapes", "input:1x3x96x96"]
+    assert main(["translate", *argv, "-o", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main(["verify", *argv, "-t", str(tmp_path), "--samples", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    head = next(number for number, line in enumerate(lines) if line.split()[:2] == ["output", "cosine"])
+    assert re.match(r" \S+ +0\.\d{6} ", lines[head + 2]) and len(lines) <= 15
+    assert sum("worst slice" in line for line in lines) == 1
 
 
 def test_a_missed_threshold_is_status_1(

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import List, Sequence, Tuple, Union
 
 from qdq_translator.board.engine.messages import GENERAL, BuildLog, Message, messages, parse_log, read_log, recognize
+from qdq_translator.core.boards import BOARDS
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.engine_rows import LogMessage
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.report_rows import LayerPlan, TensorScale
 from qdq_translator.core.parsing import did_you_mean, sentence
 from qdq_translator.core.rules import RULES, described
+from qdq_translator.core.words import counted
 from qdq_translator.translation.targets.platforms import PLATFORMS
 
 
@@ -27,7 +29,7 @@ def read_any(name: str) -> BuildLog:
 
 
 def lookup(name: str) -> Union[Message, List[Tuple[str, List[str]]]]:
-    """The message, or (title, paragraphs) of each rule, limit or platform of that name. Raises UserError for none."""
+    """The message, or (title, paragraphs) of each rule, limit, platform or board. Raises UserError for none."""
     texts, key = explained(), key_of(name)
     found = [texts[k] for k in (key, f"DLA {key}") if k in texts]
     if found:
@@ -38,7 +40,7 @@ def lookup(name: str) -> Union[Message, List[Tuple[str, List[str]]]]:
         hint = did_you_mean(key, texts) or "'qdq-translator explain' lists all."
         if " " in name.strip():
             hint = "Give the whole log: the cause of a failure is often an earlier line."
-        raise UserError(f"'{name}' is no file, rule, limit, platform or known message.", hint)
+        raise UserError(f"'{name}' is no file, rule, limit, platform, board or known message.", hint)
     return message
 
 
@@ -61,14 +63,16 @@ def _abstained(message: Message) -> dict[str, str]:
 
 
 def key_of(name: str) -> str:
-    """'W-C1' and 'c1' -> 'C1'; 'DLA P3' and platforms as they are."""
+    """'W-C1' and 'c1' -> 'C1'; 'DLA P3', platforms and boards as they are."""
+    if name.lower() in BOARDS:
+        return name.lower()
     last = name.upper().split("-")[-1] if name[1:2] == "-" else name.upper()
     return name.lower() if "-" in name and name[1:2] != "-" else last
 
 
 def explanation(name: str) -> Tuple[str, List[str]]:
-    """(title, paragraphs) of a rule, a limit, a platform, a diagnostic, a message of a log, or a log file. Raises
-    UserError for another name."""
+    """(title, paragraphs) of a rule, a limit, a platform, a board, a diagnostic, a message of a log, or a log file.
+    Raises UserError for another name."""
     if is_log(name):
         log = read_any(name)
         found = [" ".join([f"{row.count} x", *_paragraphs(row.message)]) for row in log.ranked()]
@@ -88,7 +92,7 @@ def _paragraphs(message: Message) -> List[str]:
 
 
 def explained() -> dict[str, tuple[str, list[str]]]:
-    """Name -> (title, paragraphs): rules, limits as 'DLA P3', platforms."""
+    """Name -> (title, paragraphs): rules, limits as 'DLA P3', platforms, boards."""
     from qdq_translator.translation.targets.dla.limits import LIMITS
 
     def paragraphs(*parts: str) -> list[str]:
@@ -121,6 +125,17 @@ def explained() -> dict[str, tuple[str, list[str]]]:
                 f"Source: {p.source}.",
             ),
         )
+    return {**texts, **_boards()}
+
+
+def _boards() -> dict[str, tuple[str, list[str]]]:
+    """Name -> (title, paragraphs) of each board."""
+    texts = {}
+    for board in BOARDS.values():
+        dla = f"{counted(board.cores, 'DLA core')} of {board.dla.capitalize()}" if board.dla else "no DLA"
+        platforms = f"Platforms: {', '.join(board.platforms) or 'any'}; --board {board.name}@PLATFORM selects one."
+        paragraphs = [platforms, f"Power modes: {', '.join(board.modes)}.", f"Source: {board.source}."]
+        texts[board.name] = (f"Board {board.name}: {dla}", paragraphs)
     return texts
 
 

@@ -21,6 +21,7 @@ class Measured(NamedTuple):
     failed: Sequence[str]
     outputs: Outputs
     metric: Optional[MetricDrop]
+    notes: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -362,6 +362,7 @@ def _page(made: Deployed, chosen: Mapping[str, Any], bundle: Bundle, work: Path)
     figures = [f"- time: {line}" for line in time_lines(made.report.cost, made.report.dla is not None)] + [
         f"- accuracy: {told.accuracy()}"
     ]
+    figures += [f"- data: {note}" for note in (made.verification.notes if made.verification is not None else ())]
     parts = [_HEAD.format(made.name, made.board, bundle.platform.name, version, device, told.words, told.reason, rows)]
     parts.insert(1, "\n".join(figures) + "\n")
     parts.append(_files_table(made, work))

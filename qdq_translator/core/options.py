@@ -417,7 +417,7 @@ class TranslateOptions(Options):
         "skip samples with NaN or infinities instead of refusing the data", part=("calibration", "ignore_nonfinite")
     )
     image_mean: List[float] = in_calibration(
-        "mean per channel, for pixels in [0, 1] (default: by the model's metadata, else 0)",
+        "mean per channel (0.485,0.456,0.406), for pixels in [0, 1] (default: by the model's metadata, else 0)",
         "M",
         part=("preprocess", "mean"),
     )

@@ -63,14 +63,16 @@ def print_results(results: Verification, everything: bool) -> None:
     console = Console(highlight=False)
     overall, random = results.verdict.overall, results.inputs.random
     deeper = any((results.per_layer, results.account, results.sensitivity, results.audit))
-    figures = everything or deeper or not results.verdict.cures  # a first screen of cures needs the room
+    wide = everything or deeper
+    figures = wide or not results.verdict.cures  # a first screen of cures needs the room
     parts: list[tuple[Callable[..., None], Any]] = [
         (_print_files, results),
         (_print_simulation, everything and results),
         (_print_not_measured if random and overall in GOOD else _print_verdict, results),
         (_print_cures, results.verdict.cures),
         (_print_scores, figures and results),
-        (functools.partial(_print_outputs, all_pairs=everything or deeper), figures and results.outputs),
+        (functools.partial(_print_outputs, all_pairs=wide), figures and results.outputs),
+        (functools.partial(_print_slices, everything=everything), figures and results),
         (_print_layers, results.per_layer),
         (_print_account, results.account),
         (functools.partial(_print_ranking, everything=everything), results.sensitivity),
@@ -107,17 +109,24 @@ def _figures(pair: Pair) -> Iterator[tuple[str, ...]]:
         yield name, f"{row.cosine:.6f}", _db(row.sqnr_db, row.identical), f"{row.max_abs:.3g}", top1
 
 
-def _print_scores(out: Console, found: Verification) -> None:
-    """The worst slices of the first pair, and the results of labels or a metric that the verdict does not name."""
-    outputs = found.outputs
-    for name, row in ((name, row) for pair in outputs.pairs[:1] for name, row in pair.outputs.items()):
+def _print_slices(out: Console, found: Verification, everything: bool) -> None:
+    """The worst slice of the first pair; with `everything` that of each output."""
+    rows = []
+    for name, row in ((name, row) for pair in found.outputs.pairs[:1] for name, row in pair.outputs.items()):
         lowest, judged = row.worst_slice, found.verdict.outputs.get(name)
         of_classes = judged is not None and judged.decided and not judged.where  # whose rare classes decide nothing
         if lowest is not None and lowest.cosine < row.cosine and not of_classes:
-            out.print(
-                f"  {escape(name)}, worst slice ({lowest.index} of {lowest.size} along axis {lowest.axis}): "
-                f"cosine {lowest.cosine:.6f}, SQNR {_db(lowest.sqnr_db, False)} dB"
-            )
+            rows.append((name, lowest))
+    for name, lowest in rows if everything else sorted(rows, key=lambda named: named[1].cosine)[:1]:
+        out.print(
+            f"  {escape(name)}, worst slice ({lowest.index} of {lowest.size} along axis {lowest.axis}): "
+            f"cosine {lowest.cosine:.6f}, SQNR {_db(lowest.sqnr_db, False)} dB"
+        )
+
+
+def _print_scores(out: Console, found: Verification) -> None:
+    """The results of labels or a metric that the verdict does not name."""
+    outputs = found.outputs
     for name in next(iter(outputs.accuracy.values()), {}):
         stages = (f"{stage} {rows[name]:.2f}%" for stage, rows in outputs.accuracy.items() if name in rows)
         out.print(f"  labels right ({escape(name)}): {', '.join(stages)}")

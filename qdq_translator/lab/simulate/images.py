@@ -48,7 +48,7 @@ class ImageOptions:
         for name, values, idle in (("mean", self.mean, (0.0,)), ("std", self.std, (1.0,))):
             if tuple(values) not in (idle, idle * 3, (1 / 255,)):
                 scaled += f", {name} {' '.join(f'{value:.4g}' for value in values)}"
-        why = self.source or "by default; --preprocess letterbox or crop keeps the ratio"
+        why = self.source or "by default; --preprocess sets resize, mean, std, colors"
         return f"images: {self.resize} to {width}x{height}, {self.colors.upper()}, {scaled} ({why})"
 
 
@@ -58,9 +58,12 @@ def image_options(options: Any, metadata: Mapping[str, str]) -> ImageOptions:
     asked = {"mean": options.image_mean, "std": options.image_std, "resize": options.resize, "colors": options.colors}
     asked = {name: value for name, value in asked.items() if value not in ([], (), "auto")}
     found = {**stated, **asked}
-    source = "as asked" if "resize" in asked else ""
-    if stated and not source:
-        source = "as ultralytics" if theirs else "by the model's metadata"
+    if max(options.image_mean, default=0.0) > 1:
+        value = options.image_mean[0]
+        what = f"--image_mean {value:g} is out of range: it is of pixels from 0 to 1."
+        raise UserError(what, f"Divide it by 255 ({value / 255:.4g}), and the deviation too.")
+    rest = "as ultralytics" if theirs else "by the model's metadata" if stated else "by default"
+    source = f"as asked, the rest {rest}" if asked else rest if stated else ""
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
     return ImageOptions(**values, layout=options.layout, source=source)
 

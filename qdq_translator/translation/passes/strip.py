@@ -44,8 +44,9 @@ def strip(network: Network, settings: Settings) -> None:
         raise parameters.refusal(rejected, found.approximated)
     if not found.steps and not weights and not settings.float_model:
         raise UnsupportedQuantizer(
-            "The model has no QuantizeLinear or DequantizeLinear node, so there is nothing to translate.",
-            "Quantize it first (QAT or PTQ in QDQ format), or give inputs to calibrate it on with --calibrate.",
+            "The model has no QuantizeLinear or DequantizeLinear node, so it has no scales.",
+            "Give data to calibrate it on too, or give both to deploy, which does all steps; or quantize it first (QAT "
+            "or PTQ in QDQ format).",
         )
     if settings.keep_model and (found.steps or weights):
         raise UnsupportedQuantizer(
