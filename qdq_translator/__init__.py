@@ -1,7 +1,7 @@
 """From ONNX models with QuantizeLinear/DequantizeLinear to TensorRT's implicit INT8, DLA included.
 
 import qdq_translator as qt
-translation = qt.translate("model.onnx", preset="dla", platform="jetpack-6.2")
+translation = qt.translate("model.onnx", board="agx-orin")
 translation.save("translated/")
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import ctypes
+import dataclasses
 import hashlib
 import json
 import re
@@ -13,6 +14,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from e2e_workflow.orin_dla.buffers import pack_values
 from qdq_translator.board import consumers
 from qdq_translator.board.answer import Answer, Measured, answer
 from qdq_translator.board.consumers import Bundle, End, deepstream
+from qdq_translator.board.deployment import _continued
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
 from qdq_translator.core.errors import UserError
@@ -622,6 +625,16 @@ def test_an_agreement_that_was_reached_overrules_suspicion_and_nothing_worse() -
     ):
         assert worse.good is False and worse.reason == "one slice"
         assert worse.next == "qdq-translator verify m.onnx x.npz -t b --sensitivity"
+
+
+def test_a_search_that_its_time_ended_is_continued() -> None:
+    """By the same command, where the answer is no; a good one is good."""
+    no = Answer(False, "broken", "a reason", {}, 0, 0, "qdq-translator verify m.onnx")
+    ended, whole = SimpleNamespace(interrupted=True), SimpleNamespace(interrupted=False)
+    assert "the same command again" in _continued(no, ended).next  # type: ignore[arg-type]
+    assert _continued(no, whole) == _continued(no, None) == no  # type: ignore[arg-type]
+    good = dataclasses.replace(no, good=True)
+    assert _continued(good, ended) == good  # type: ignore[arg-type]
 
 
 def test_no_is_status_1_with_its_reason_and_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -546,6 +546,7 @@ def test_verify_needs_no_translation_for_a_network(
     assert main(words) == 0
     told = capsys.readouterr().out
     assert f"{written.name} against m.onnx" in told and " dB, cosine 0.99" in told
+    assert "Random inputs prove little" in told
     assert main([*words, "--json", "--save", "v.json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(Path("v.json").read_text(encoding="utf-8"))
     assert main([*words, "--min_cosine", "0.9999999"]) == 1

@@ -166,6 +166,48 @@ def test_version_and_module_of_every_command(command: str, capsys: pytest.Captur
         assert end.value.code == 0 and re.match(r"qdq-translator \d+\.\d+", capsys.readouterr().out)
 
 
+@pytest.mark.parametrize(
+    ("argv", "option", "printed"),
+    [
+        (["build", "--print", "-t", "t"], ["--save_engine", "mine.plan"], "--saveEngine=mine.plan"),
+        (["build", "--print", "-t", "t"], ["--builder", "builder_optimization_level=4"], "builderOptimizationLevel=4"),
+        (["build", "--print", "-t", "t"], ["--builder", "skip_inference"], "--skipInference"),
+        (["report", "-t", "t", "--all"], [], "S10"),
+    ],
+)
+def test_an_option_is_seen_in_what_is_printed(
+    argv: list[str], option: list[str], printed: str, desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And is not there without it; the last one is of translate."""
+    translate = ["translate", "my nets/a.onnx", "-o", "t", "--platform", "jetpack-6.2", "--shapes", "input:1x1x16x16"]
+    assert main([*translate, *([] if option else ["--no_auto_names"])]) == 0
+    capsys.readouterr()
+    assert main(argv) == 0
+    assert printed not in capsys.readouterr().out
+    assert option or main(translate) == 0
+    capsys.readouterr()
+    assert main([*argv, *option]) == 0
+    assert printed in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "option", "said"),
+    [
+        (["translate", "my nets/a.onnx", "--as_is"], "under_int8_macs=100", "INT8"),
+        (["translate", "my nets/a.onnx", "--board", "agx-orin"], "over_ms=0.0001", "ms"),
+        (["verify", "my nets/a.onnx"], "min_cosine=0.9999999", "cosine"),
+    ],
+)
+def test_fail_is_status_1_with_a_reason(
+    argv: list[str], option: str, said: str, desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["translate", "my nets/a.onnx"]) == 0
+    assert main(argv) == 0
+    capsys.readouterr()
+    assert main([*argv, "--fail", option]) == 1
+    assert said in capsys.readouterr().err
+
+
 def test_every_board_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", *BOARDS]) == 0
     out = capsys.readouterr().out

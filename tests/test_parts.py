@@ -176,6 +176,21 @@ def test_the_command_for_every_part_of_the_dla_is_printed(tmp_path: Path, capsys
         assert f"build --print -t {tmp_path / 'net_parts' / name}_noqdq.onnx --dla_standalone" in printed
 
 
+def test_begin_and_end_are_where_the_dlas_part_is_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(detector(), tmp_path / "net.onnx")
+
+    def ends(*more: str) -> tuple[list[str], list[str]]:
+        asked = ["--as_is", "--on", "dla", "--parts", "always", "--json", *more]
+        assert main(["translate", str(tmp_path / "net.onnx"), "-o", str(tmp_path), *asked]) == 0
+        parts = json.loads(capsys.readouterr().out)["translated"][0]["split"]["parts"]
+        (dla,) = (row for row in parts if row["role"] == "dla")
+        return [row["name"] for row in dla["inputs"]], [row["name"] for row in dla["outputs"]]
+
+    assert ends() == (["e"], ["c2"])
+    assert ends("--begin", "c1", "--end", "c2") == (["c1"], ["c2"])
+    assert ends("--end", "c1")[1] == ["c1"]
+
+
 def test_a_network_of_one_part_stays_whole(tmp_path: Path) -> None:
     body = pair("x", "q") + "c = Conv (q, w)\ny = Relu (c)"
     whole = translate(graph("float[1,3,4,4] x", "float[b,c,h,w] y", body, w=weights(1, 4, 3, 1, 1)), ORIN, "net")

@@ -110,8 +110,9 @@ def _options_text(function: str) -> str:
 
 
 def _as_arguments(text: str) -> str:
-    """`--board NAME` -> `board`; a command -> the function of that name."""
+    """`--board NAME` -> `board`, DATA -> data; a command -> the function of that name."""
     text = re.sub(r"'qdq-translator (\w+)[^']*'", r"qdq_translator.\1()", text)
+    text = re.sub(r"\b(DATA|MODEL)\b", lambda found: found[0].lower(), text)
     return re.sub(r"(?<![\w-])--([A-Za-z]\w*)", r"\1", text)
 
 

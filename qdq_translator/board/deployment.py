@@ -125,7 +125,7 @@ def _deploy(asked: DeployOptions, say: Callable[[str], None]) -> Deployed:
             content = json.loads(place.read_text(encoding="utf-8"))
             verification = Measured(*read_some(Verification, content, Measured._fields))
         searched = _searched(files)
-        told = answer(verification, asked.data, _repeated(asked), output, _agreement(searched))
+        told = _continued(answer(verification, asked.data, _repeated(asked), output, _agreement(searched)), searched)
         bundle = _bundle(asked, platform, target, options, files)
         commands, refused = _consumed(chosen, bundle, own if has_own else None, asked.keep_model)
         new = TranslationFiles(output, name)
@@ -175,6 +175,13 @@ def _accuracy(searched: Optional[Tuning]) -> Sequence[str]:
     """What the search did and what is lost; not the values of a metric, which `verify` measures."""
     found = searched.remedies if searched is not None else ()
     return found[1:] if searched is not None and searched.metric.name != AGREEMENT else found
+
+
+def _continued(told: Answer, searched: Optional[Tuning]) -> Answer:
+    """No, from a search that its time ended, is not the last word."""
+    if told.good is not False or searched is None or not searched.interrupted:
+        return told
+    return dataclasses.replace(told, next="the same command again: its search for accuracy continues where it ended")
 
 
 def _agreement(searched: Optional[Tuning]) -> Optional[str]:

@@ -38,6 +38,7 @@ class Migrated(NamedTuple):
     outputs: Outputs
     failed: Tuple[str, ...]
     notes: Tuple[str, ...] = ()
+    random: bool = False
 
     def lines(self) -> Iterator[str]:
         """What `verify` prints."""
@@ -46,6 +47,8 @@ class Migrated(NamedTuple):
             top1 = "" if row.top1_agreement is None else f", same Top-1 {row.top1_agreement:.1f}%"
             ratio = "equal" if row.identical else f"{row.sqnr_db:.1f} dB"
             yield f"  {name}: {ratio}, cosine {row.cosine:.5f}, largest difference {row.max_abs:.4g}{top1}"
+        if self.random:
+            yield "Random inputs prove little: give real ones as DATA."
         yield from self.notes
         for stage, value in self.outputs.metric.items():
             yield f"  metric of the {'model' if stage == EXPLICIT else stage}: {value:.6g}"
@@ -116,4 +119,5 @@ def migrated(options: VerifyOptions, network: str, progress: Progress, where: Ev
         outputs,
         (*missed(options, outputs, NETWORK), *unlike),
         tuple(amplified.values()),
+        options.data is None,
     )

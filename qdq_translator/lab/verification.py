@@ -35,7 +35,7 @@ from qdq_translator.core.formats.verify_rows import (
 from qdq_translator.core.hypotheses import BETWEEN, FUSION, GPU_INT8, HYPOTHESES, RANGES, SIGMOID
 from qdq_translator.core.options import check_metric_drop, parse_shapes, parse_values, words_of
 from qdq_translator.core.progress import Progress, silent
-from qdq_translator.core.rules import STATED
+from qdq_translator.core.rules import RULES, STATED
 from qdq_translator.lab.simulate.account import Account, Judge, account
 from qdq_translator.lab.simulate.calibration.audit import audit_network
 from qdq_translator.lab.simulate.compare import EXPLICIT, SIMULATED, DeviceResults, Setup, compare_outputs
@@ -236,7 +236,7 @@ def _cause(given: _Given, audit: Audit, account_of: Account, kept: Sequence[Text
         what = f"The rounding of tensor '{one.tensor}'" if one.tensor else f"The rounding of the {one.label}"
         why = f" ({'; '.join(entry.causes)})" if entry.causes else ""
         return f"{what} makes {share}{why}.", _translate_again(given, keep_fp16=(*reversed(kept), one.layers)[0])
-    by = f" by rule {row.origin}" if row.origin else ""
+    by = f" ({RULES[row.origin].words})" if row.origin in RULES else ""
     reason = f"The scale of tensor '{row.tensor}'{by} makes {share}: {row.cause}."
     chosen = {"recalibrate": [row.tensor]} if calibrated else {}
     return reason, _translate_again(given, calibrate=network.option.get("calibrate") or data, **chosen)

@@ -65,7 +65,8 @@ def report_lines(report: Report) -> list[str]:
 def _next(report: Report) -> str:
     """The step that helps most."""
     cure = next((group.options for group in report.root_causes.groups if group.options), ())
-    return f"next: {' '.join(cure)}" if cure else "next: verify it on data"
+    found = "translate or deploy it" if report.assumption else "verify it on data"
+    return f"next: {' '.join(cure)}" if cure else f"next: {found}"
 
 
 def framed(page: str, title: str, height: int) -> str:

@@ -102,10 +102,9 @@ def _rewrite_lines(report: Report) -> Iterator[tuple[str, str]]:
 def _scale_lines(report: Report) -> Iterator[tuple[str, str]]:
     if report.assumption:
         return
-    inferred = inferred_by_rule(report.scales)
-    by_rule = ", ".join(f"{rule} {number}" for rule, number in inferred.items())
+    inferred = sum(inferred_by_rule(report.scales).values())
     explicit = sum(row.explicit for row in report.scales)
-    more = f", {sum(inferred.values())} inferred ({by_rule})" if inferred else ""
+    more = f", {inferred} inferred" if inferred else ""
     yield "scales", f"{explicit} from the model{more}"
     odd = [row.weight for row in report.weights if not row.exact]
     if odd:

@@ -225,7 +225,7 @@ def time_lines(cost: Optional[rows.Cost], on_dla: bool) -> Iterator[str]:
         yield f"no estimate{f': {cost.note}' if cost and cost.note else ' for this board'}"
         return
     if on_dla and cost.total_milliseconds is None:
-        yield f"no estimate for the DLA: {cost.note}; all on the GPU {milliseconds(whole)}"
+        yield f"no estimate for the DLA ({cost.note}); all on the GPU {milliseconds(whole)}"
     elif on_dla and cost.milliseconds:
         yield from _with_dla(cost)
     else:  # nothing is left for the DLA
