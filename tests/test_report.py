@@ -133,6 +133,19 @@ def test_names_with_markup_are_shown_as_they_are(tmp_path: Path, capsys: pytest.
     assert "[red]conv[/red]" in capsys.readouterr().out
 
 
+def test_several_operators_without_scale_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the first screen; --verbose has a line for each."""
+    monkeypatch.setenv("COLUMNS", "80")
+    argv = ["translate", zoo("mobilenet_v2__mo_fp32"), "--board", "agx-orin", "-o", str(tmp_path)]
+    assert main(argv) == 0
+    short = " ".join(capsys.readouterr().out.split())
+    assert "without scale: 1 graph input, 9 Conv outputs, 4 Add outputs; use --calibrate DATA" in short
+    assert main([*argv, "--verbose"]) == 0
+    assert "9 Conv outputs without scale: 24 layers" in " ".join(capsys.readouterr().out.split())
+
+
 def test_command_draws_from_the_file_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert main_translate(["-i", small(tmp_path), "-o", str(out)]) == 0

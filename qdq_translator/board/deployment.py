@@ -29,7 +29,7 @@ from qdq_translator.core.formats.files import TranslationFiles, model_name, plai
 from qdq_translator.core.formats.rows import read, read_some
 from qdq_translator.core.formats.tune_rows import Tuning
 from qdq_translator.core.formats.verify_rows import Verification
-from qdq_translator.core.options import IMAGES, TranslateOptions
+from qdq_translator.core.options import IMAGES, TranslateOptions, image_words
 from qdq_translator.core.switch import alone, appear_together
 from qdq_translator.core.words import by_x, milliseconds
 from qdq_translator.lab.laboratory import translate
@@ -210,8 +210,10 @@ def _measuring(asked: DeployOptions) -> list[Any]:
 
 def _repeated(asked: DeployOptions) -> list[str]:
     """The words of the command with data, for the next one."""
-    board = ["--board", str(asked.board)] + (["--on", asked.on] if asked.on else [])
-    return [asked.model, asked.data or "DATA", *(board if asked.data is None else ["-t", str(_output_place(asked))])]
+    if asked.data is not None:
+        return [asked.model, asked.data, "-t", str(_output_place(asked)), *image_words(vars(asked))]
+    words = [asked.model, "DATA", "--board", str(asked.board), *(["--on", asked.on] if asked.on else [])]
+    return [*words, *(["--shapes", *asked.shapes] if asked.shapes else [])]
 
 
 def _consumed(

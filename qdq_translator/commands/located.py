@@ -10,6 +10,7 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import MODEL_SUFFIX, TranslationFiles
 from qdq_translator.core.formats.report_rows import CutParts, End
 from qdq_translator.core.formats.rows import json_text
+from qdq_translator.core.options import image_words
 
 EXAMPLE_MODEL = Path(__file__).resolve().parents[1] / "models" / "digits_resnet_qat.onnx"
 EXAMPLE_SAMPLES = EXAMPLE_MODEL.parent / "digits_samples.npz"
@@ -24,6 +25,7 @@ def print_next(
     parts: Optional[CutParts] = None,
     static: bool = False,
     falls_back: bool = False,
+    unmeasured: bool = False,
 ) -> None:
     """Prints the commands that follow `after` on the way from a model to an engine, ready to paste, on stdout; on
     stderr after trtexec, whose stdout is a command of its own.
@@ -31,7 +33,7 @@ def print_next(
     model: the explicit model, '' if only its name is known (without the model, verify is not mentioned). info: the
     layer information that the command writes, after trtexec. parts: the manifest, if a tail was cut off. static: all
     inputs have known sizes, and falls_back is true if layers of a DLA's network run on the GPU; without static both are
-    read from the report.
+    read from the report. unmeasured: verify ran on random inputs, and comes first, with data.
     """
     stream = sys.stderr if after == "trtexec" else sys.stdout
     folder = str(files.folder) if TranslationFiles.names_in(files.folder) == [files.name] else str(files.model)
@@ -50,15 +52,17 @@ def print_next(
     if parts is not None:
         steps.update(_loadable(parts, files.model.name))
     behind = itertools.dropwhile(lambda step: step != after, steps) if after in steps else steps
-    lines = [f"qdq-translator {steps[step]}" for step in behind if step != after and steps[step]]
+    lines = [f"qdq-translator verify {which}{_data_of(files, ' DATA')}{where}"] * unmeasured
+    lines += [f"qdq-translator {steps[step]}" for step in behind if step != after and steps[step]]
     if lines:
         print_commands(*lines, stream=stream)
 
 
-def _data_of(files: TranslationFiles) -> str:
-    """The data that the translation was calibrated on, for a command; '' for none that is known here."""
-    data = files.read_config().get("options", {}).get("calibrate") if files.config.exists() else None
-    return f" {_word(data)}" if data and Path(data).exists() else ""
+def _data_of(files: TranslationFiles, otherwise: str = "") -> str:
+    """The data that the translation was calibrated on, and how images become inputs, for a command."""
+    options = files.read_config().get("options", {}) if files.config.exists() else {}
+    data = options.get("calibrate")
+    return " ".join(["", _word(data), *image_words(options)]) if data and Path(data).exists() else otherwise
 
 
 def _flags_to_build(files: TranslationFiles) -> List[str]:

@@ -208,6 +208,19 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 IMAGES = ("image_mean", "image_std", "resize", "colors", "layout")
 """The options on how images become inputs."""
+
+
+def image_words(values: "Mapping[str, Any]") -> List[str]:
+    """`--preprocess` with what was asked for of how images become inputs; [] for nothing."""
+    found = []
+    for name in IMAGES:
+        value = values.get(name)
+        if value and value != "auto":
+            given = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+            found.append(f"{name.replace('image_', '')}={given}")
+    return ["--preprocess", *found] if found else []
+
+
 METRICS = (
     "top1, top5, map (YOLO), miou, psnr, word_accuracy, character_accuracy (CTC), or your own, file.py:name or "
     "package.module:name"

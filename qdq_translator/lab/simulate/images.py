@@ -184,5 +184,14 @@ def open_image(path: Place, channels: int, height: int, width: int, options: Ima
 def _reading(path: Place) -> Iterator[Any]:
     Image = pillow()
     errors = (SyntaxError, Image.DecompressionBombError)
-    with file_of(path, "an image", "Remove or replace it.", *errors), opened(path) as file, Image.open(file) as image:
+    with file_of(path, "an image", "Remove or replace it.", *errors), opened(path) as file, _recognized(file) as image:
         yield image
+
+
+def _recognized(file: Any) -> Any:
+    """Raises SyntaxError without Pillow's name of the open file for a format that it does not know."""
+    Image = pillow()
+    try:
+        return Image.open(file)
+    except Image.UnidentifiedImageError as error:
+        raise SyntaxError("its format is not known") from error

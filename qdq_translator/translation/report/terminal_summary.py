@@ -72,14 +72,25 @@ def _rows(summary: rows.Summary, verbose: bool) -> Iterator[tuple[str, str]]:
     )
     if any(number for number, _ in kinds):
         yield "no scale" if dla else "FP16", ", ".join(text for number, text in kinds if number)
-    groups = [group_line(group, macs.total) for group in summary.root_causes.groups if group.layers]
-    yield from few_lines("", groups, "cause")
+    yield from (("", line) for line in _without_scale(summary, verbose))
     if summary.root_causes.what_if and verbose:
         yield "try", best_line(summary.root_causes.what_if, macs.total)
     if summary.preset and verbose:
         yield "added", " ".join(summary.preset)
     yield from _notes(dla, verbose)
     yield from _outcome(summary, verbose)
+
+
+def _without_scale(summary: rows.Summary, verbose: bool) -> Iterator[str]:
+    """What has no scale: a line for one operator, or each with `verbose`; else all in one."""
+    groups = [group for group in summary.root_causes.groups if group.layers]
+    if verbose or len(groups) < 2:
+        yield from (group_line(group, summary.coverage.macs.total) for group in groups)
+        return
+    named = [outputs_of(group.op, len(group.tensors)) for group in groups]
+    more = f" and {counted(len(named) - FEW, 'operator')} more" if len(named) > FEW else ""
+    cures = dict.fromkeys(_cure(group) for group in groups)
+    yield f"without scale: {', '.join(named[:FEW])}{more}; {' or '.join(cures)}"
 
 
 def _notes(dla: Optional[rows.DlaSummary], verbose: bool) -> Iterator[tuple[str, str]]:
@@ -265,9 +276,12 @@ def group_line(group: rows.CauseGroup, total: Optional[int]) -> str:
     gain = f" and {percent(group.macs, total)} of MACs" if total and group.macs else ""
     if group.milliseconds:
         gain = f" and {milliseconds(group.milliseconds)}"
-    cure = f"use {' '.join(group.options)}" if group.options else "quantize them in the model"
     what = outputs_of(group.op, len(group.tensors))
-    return f"{what} without scale: {counted(group.layers, 'layer')}{gain} in FP16; {cure}"
+    return f"{what} without scale: {counted(group.layers, 'layer')}{gain} in FP16; {_cure(group)}"
+
+
+def _cure(group: rows.CauseGroup) -> str:
+    return f"use {' '.join(group.options)}" if group.options else "quantize them in the model"
 
 
 def best_line(tried: Sequence[rows.WhatIf], total: Optional[int]) -> str:
