@@ -35,7 +35,7 @@ def keywords() -> str:
     """The stub: one TypedDict a function."""
     parts = [
         "# Made by 'python -m tests.renew' from the options of the commands.\n\nimport os\n"
-        "from typing import List, Literal, TypedDict, Union\n\nPlace = Union[str, os.PathLike[str]]\nReal = float"
+        "from typing import List, Literal, Mapping, Sequence, TypedDict, Union\n\nPlace = Union[str, os.PathLike[str]]\nReal = float"
     ]
     groups = {name: {field.name: type_of(field) for field in fields} for name, fields in options()}
     long = [groups[name].items() for name in ("translate", "calibrate", "explicit", "tune")]
@@ -60,7 +60,9 @@ _PATHS = ("FILE", "PATH", "DIR", "FOLDER", "MODEL", "DATA")
 
 
 def type_of(field: dataclasses.Field[Any]) -> str:
-    """As mypy reads it: choices as a Literal; text that is a path may be a path object."""
+    """As mypy reads it: choices as a Literal; text that is a path may be a path object; sizes may be numbers."""
+    if field.name == "shapes":
+        return "Union[List[str], Mapping[str, Sequence[int]]]"
     kinds = list(get_args(field.type)) if get_origin(field.type) is Union else [field.type]
     choices = choices_of(field)
     text = f"Literal[{', '.join(map(json.dumps, choices))}]" if choices else "str"

@@ -1,7 +1,7 @@
 # Made by 'python -m tests.renew' from the options of the commands.
 
 import os
-from typing import List, Literal, TypedDict, Union
+from typing import List, Literal, Mapping, Sequence, TypedDict, Union
 
 Place = Union[str, os.PathLike[str]]
 Real = float
@@ -55,7 +55,7 @@ class Common(TypedDict, total=False):
     resize: Literal["auto", "letterbox", "stretch", "crop"]
     colors: Literal["auto", "rgb", "bgr"]
     layout: Literal["auto", "nchw", "nhwc"]
-    shapes: List[str]
+    shapes: Union[List[str], Mapping[str, Sequence[int]]]
     keep_model: bool
     cache_algorithm: Literal["entropy2", "minmax", "entropy", "legacy"]
     annotate: bool
@@ -64,7 +64,7 @@ class Common(TypedDict, total=False):
 class Plan(TypedDict, total=False):
     board: Union[str, None]
     on: Union[Literal["dla", "gpu"], None]
-    shapes: List[str]
+    shapes: Union[List[str], Mapping[str, Sequence[int]]]
     target: Literal["gpu", "orin-dla", "xavier-dla"]
     platform: Union[str, None]
     power_mode: Union[str, None]
@@ -92,7 +92,7 @@ class Verify(TypedDict, total=False):
     samples: Union[int, None]
     ignore_nonfinite: bool
     seed: int
-    shapes: List[str]
+    shapes: Union[List[str], Mapping[str, Sequence[int]]]
     image_mean: List[Real]
     image_std: List[Real]
     resize: Literal["auto", "letterbox", "stretch", "crop"]
@@ -138,7 +138,7 @@ class Deploy(TypedDict, total=False):
     platform: Union[str, None]
     dla_core: int
     keep_model: bool
-    shapes: List[str]
+    shapes: Union[List[str], Mapping[str, Sequence[int]]]
     samples: Union[int, None]
     image_mean: List[Real]
     image_std: List[Real]
