@@ -196,6 +196,9 @@ def test_the_middle_of_a_huge_log_is_left_out(
         stream.truncate(1 << 33)
     with pytest.raises(UserError, match="contains no line of TensorRT"):
         read_log(path)
+    with open(path, "ab") as stream:  # a log emptied while a program writes it
+        stream.write(f"[W] {FALLBACK}\n".encode())
+    assert list(read_log(path).fallbacks) == [("/fc/Gemm", FALLBACK)]
 
 
 def test_binary_and_escape_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

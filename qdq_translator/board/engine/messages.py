@@ -134,7 +134,7 @@ def _index() -> dict[str, list[tuple[str, int]]]:
 
 def plain(line: str) -> str:
     """The line without colors, time stamp and severity, at most 2000 characters; single blanks, plain quotes."""
-    line = " ".join(line.lstrip("\0")[:_LONGEST].translate(_QUOTES).split())
+    line = " ".join(line[:_LONGEST].translate(_QUOTES).split())
     return _PREFIX.sub("", _COLOR.sub("", line) if "\x1b" in line else line).strip()
 
 
@@ -408,7 +408,8 @@ def read_log(path: Path) -> BuildLog:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Lines of UTF-8 or UTF-16 (Windows' shell) text, at most 64 Ki characters each: the cause of a failure is among
+    """Lines of UTF-8 or UTF-16 (Windows' shell) text, at most 64 Ki characters each, without the zeros that a log
+    emptied in use begins with: the cause of a failure is among
     the last ones, the version among the first."""
     import io
     import sys
@@ -424,14 +425,16 @@ def _lines(path: Path) -> Iterator[str]:
                 text = io.StringIO(
                     (head + "\n".encode(encoding)[-2:] + buffered.read(_MOST)).decode(encoding, "replace")
                 )
-            yield from iter(lambda: text.readline(_READ), "")
+            yield from (line.lstrip("\0") for line in iter(lambda: text.readline(_READ), ""))
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UserError(f"{path} cannot be read: {reason}.", "Check the path.") from error
 
 
 def _encoding(head: bytes) -> str:
-    """Recognizes UTF-16 by its byte order mark, or by the zero byte of its first character."""
+    """Recognizes UTF-16 by its byte order mark, or by the one zero byte of its first character."""
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "utf-16"
+    if head[:2] == b"\0\0":
+        return "utf-8-sig"
     return {b"\0": "utf-16-be"}.get(head[:1], "utf-16-le" if head[1:2] == b"\0" else "utf-8-sig")
