@@ -368,7 +368,9 @@ def test_no_qdq(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         )
     )
     onnx.save(float_model, tmp_path / "f.onnx")
-    assert "or quantize it first (QAT or PTQ in QDQ format)" in fails(capsys, tmp_path / "o", "-i", str(tmp_path / "f.onnx"))
+    assert "or quantize it first (QAT or PTQ in QDQ format)" in fails(
+        capsys, tmp_path / "o", "-i", str(tmp_path / "f.onnx")
+    )
     assert not (tmp_path / "o").exists()
 
 

@@ -483,3 +483,8 @@ def test_an_ultralytics_export_states_the_size_of_its_images() -> None:
     theirs = {"author": "Ultralytics", "imgsz": "[320, 416]"}
     assert exported_size(theirs) == (320, 416)
     assert exported_size({**theirs, "author": "me"}) == exported_size({"author": "Ultralytics"}) == ()
+
+
+@pytest.mark.parametrize(("channels", "colors"), [(1, "grayscale"), (3, "RGB"), (4, "RGB")])
+def test_images_are_said_to_have_the_colors_that_the_network_gets(channels: int, colors: str) -> None:
+    assert ImageOptions().words(channels, 64, 32).startswith(f"images: stretch to 64x32, {colors}, divided by 255 (")

@@ -42,14 +42,15 @@ class ImageOptions:
     colors: str = "rgb"
     source: str = ""
 
-    def words(self, width: int, height: int) -> str:
+    def words(self, channels: int, width: int, height: int) -> str:
         """The whole preprocessing in one line."""
         scaled = "divided by 255" if self.std != (1 / 255,) else "0 to 255"
         for name, values, idle in (("mean", self.mean, (0.0,)), ("std", self.std, (1.0,))):
             if tuple(values) not in (idle, idle * 3, (1 / 255,)):
                 scaled += f", {name} {' '.join(f'{value:.4g}' for value in values)}"
         why = self.source or "by default; --preprocess sets resize, mean, std, colors"
-        return f"images: {self.resize} to {width}x{height}, {self.colors.upper()}, {scaled} ({why})"
+        colors = "grayscale" if channels == 1 else self.colors.upper()
+        return f"images: {self.resize} to {width}x{height}, {colors}, {scaled} ({why})"
 
 
 def image_options(options: Any, metadata: Mapping[str, str]) -> ImageOptions:

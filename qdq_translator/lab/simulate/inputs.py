@@ -646,6 +646,6 @@ def _images(found: Dataset, specs: Sequence[InputSpec], count: Optional[int], op
 
     notes = [*_fewer(count, len(found.files)), *found.notes]
     if spec.dtype != np.uint8:
-        notes.append(options.words(width, height))
+        notes.append(options.words(channels, width, height))
     labels = found.labels(len(files), (width, height), options.resize)
     return Samples(runs, batch, source, feed, labels, notes, metric=found.metric, classes=len(found.names))
