@@ -206,9 +206,9 @@ def test_preprocessing_by_the_models_metadata() -> None:
     asked = Asked()
     asked.resize, asked.image_mean = "crop", [0.25]
     found = image_options(asked, ULTRALYTICS)
-    assert (found.resize, found.mean) == ("crop", (0.25,)) and "as asked" in found.words(4, 4)
+    assert (found.resize, found.mean) == ("crop", (0.25,)) and "as asked" in found.words(3, 4, 4)
     asked.resize = "auto"
-    assert "(as asked, the rest by default)" in image_options(asked, {}).words(4, 4)
+    assert "(as asked, the rest by default)" in image_options(asked, {}).words(3, 4, 4)
     asked.image_mean = [123.0]
     with pytest.raises(UserError, match=r"from 0 to 1\. Divide it by 255 \(0\.4824\)"):
         image_options(asked, {})
