@@ -78,7 +78,7 @@ class Weight:
         """The result of `change`, of the same type; computed on demand if these values are. dims: its shape; None if
         `change` only moves values."""
         if not callable(self.values):
-            made = np.asarray(change(self.values), order="C")
+            made = np.asarray(change(self.values))
             return Weight(name, self.data_type, made.shape, made)
         if dims is None:
             dims = change(np.broadcast_to(np.int8(0), tuple(self.dims))).shape

@@ -97,8 +97,8 @@ def build(rewriter: Rewriter, node: Node, steps: Sequence[Step]) -> list[Node]:
 def selection(start: np.ndarray, moved: np.ndarray) -> Optional[Matrices]:
     """Matrices of 0 and 1 that convert `start` to `moved`, images of the numbers 0, 1, 2, ...; None if this does more
     than select channels, rows and columns."""
-    where = np.unravel_index(moved[0], start.shape[1:])
-    c, h, w = where[0][:, 0, 0], where[1][0, :, 0], where[2][0, 0]
+    edges = moved[0][:, 0, 0], moved[0][0, :, 0], moved[0][0, 0]
+    c, h, w = (np.unravel_index(edge, start.shape[1:])[axis] for axis, edge in enumerate(edges))
     if not np.array_equal(start[:, c[:, None, None], h[:, None], w], moved):
         return None
     return {axis: (taken(index, start.shape[axis]), None) for axis, index in enumerate((c, h, w), 1)}

@@ -214,6 +214,8 @@ def _in_layers(rewriter: Rewriter, chain: Sequence[Node], start: np.ndarray, mov
 def _mixes(start: np.ndarray, moved: np.ndarray) -> bool:
     """Whether values move between samples."""
     size = start[0].size
+    if len(start) == len(moved) == 1:
+        return False
     offsets = np.arange(len(moved)).reshape(-1, *[1] * (moved.ndim - 1)) * size
     return len(start) != len(moved) or moved[0].max() >= size or bool(np.any(moved - moved[0] != offsets))
 
@@ -225,7 +227,8 @@ def effect(rewriter: Rewriter, chain: Sequence[Node], source: str) -> tuple[np.n
     stay_if(not all(isinstance(size, int) for size in shape[1:]), _NO_SIZES)
     sizes = [size if isinstance(size, int) else _BATCH for size in shape]
     rewriter.afford(source, *sizes)
-    start: np.ndarray = np.arange(math.prod(sizes), dtype=np.int64).reshape(sizes)
+    count = math.prod(sizes)
+    start: np.ndarray = np.arange(count, dtype=np.int32 if count < 2**31 else np.int64).reshape(sizes)
     values = start
     for node in chain:
         try:
@@ -320,11 +323,18 @@ def _layers(rewriter: Rewriter, chain: Sequence[Node], steps: Sequence[_Step], w
 
 
 def _axes(start: np.ndarray, moved: np.ndarray) -> Optional[list[int]]:
-    """The axis order that converts `start` to `moved`; axes of size 1 keep their position if possible."""
+    """The axis order that converts `start`, the numbers 0, 1, 2, ..., to `moved`; axes of size 1 keep their position if
+    possible."""
     if start.size != moved.size or start.ndim != moved.ndim or start.ndim > _MOST_DIMENSIONS:
         return None
-    orders = map(list, itertools.permutations(range(start.ndim)))
-    return next((order for order in orders if np.array_equal(start.transpose(order), moved)), None)
+    steps = {step // start.itemsize: axis for axis, step in enumerate(start.strides) if start.shape[axis] > 1}
+    ones, unit = (axis for axis, size in enumerate(start.shape) if size == 1), np.eye(start.ndim, dtype=int)
+    order = [
+        next(ones, -1) if size == 1 else steps.get(int(moved[tuple(unit[axis])]), -1)
+        for axis, size in enumerate(moved.shape)
+    ]
+    fits = sorted(order) == list(range(start.ndim)) and np.array_equal(start.transpose(order), moved)
+    return order if fits else None
 
 
 def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, source: str, last: Node) -> Optional[Node]:
