@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Iterator, Optional, Sequence
+from typing import Any, Iterator, Optional, Sequence
 
 from qdq_translator.core.formats.report_rows import Finding, Share, Shares, Transition, Transitions, Verdict
 from qdq_translator.core.hypotheses import BETWEEN, GPU_INT8, RANGES, SIGMOID
@@ -33,37 +33,37 @@ def settle(graph: Graph, plan: Sequence[LayerPlan], verdicts: Sequence[Verdict],
     """The plan by scales (`make_plan`) with the DLA's verdicts and the estimate, one for each node. A limit that keeps
     a layer above INT8 sets its precision and its reason. A layer of a DLA network that runs on the GPU is not
     avoidable, unless a scale would move it to the DLA."""
-    settled = (_settled(row, verdict) for row, verdict in zip(plan, verdicts))
-    rows = [dataclasses.replace(row, cost=costs.layer_row(index)) for index, row in enumerate(settled)]
+    rows = [
+        dataclasses.replace(row, cost=costs.layer_row(index), **_settled(row, verdict))
+        for index, (row, verdict) in enumerate(zip(plan, verdicts))
+    ]
     between = _between(graph, rows)
     return [
         dataclasses.replace(row, hypotheses=(*row.hypotheses, BETWEEN)) if row.name in between else row for row in rows
     ]
 
 
-def _settled(row: LayerPlan, verdict: Verdict) -> LayerPlan:
+def _settled(row: LayerPlan, verdict: Verdict) -> dict[str, Any]:
+    """What the verdict changes in the row."""
     if verdict.verdict == DLA_INT8:
-        return dataclasses.replace(row, device=ON_DLA, precision=INT8)
+        return {"device": ON_DLA, "precision": INT8}
     if verdict.verdict == FOLDED:
-        return dataclasses.replace(row, device=NOWHERE, precision=NO_PRECISION)
+        return {"device": NOWHERE, "precision": NO_PRECISION}
     decided = [f for f in verdict.findings if f.effect == verdict.verdict and f.limit != NO_SCALE.id]
     limits = "; ".join(f.text if f.found == row.op else f"{f.text} ({f.found})" for f in decided)
     if verdict.verdict == DLA_FP16:
-        row = dataclasses.replace(row, hypotheses=_hypotheses(row, decided))
-        if decided and row.precision == INT8:
-            row = dataclasses.replace(row, reason=f"FP16 on the DLA: {limits}")
-        return dataclasses.replace(row, device=ON_DLA, precision=FP16)
+        because = {"reason": f"FP16 on the DLA: {limits}"} if decided and row.precision == INT8 else {}
+        return {"device": ON_DLA, "precision": FP16, "hypotheses": _hypotheses(row, decided), **because}
     reason = f"not on the DLA: {limits}"
     if verdict.wants_scale:
         reason += f", where INT8 would fit: the missing scale of '{row.missing[0]}' is what sends it to the GPU"
-    return dataclasses.replace(
-        row,
-        device=ON_GPU,
-        precision=NO_PRECISION if row.precision == NO_PRECISION else FP16,
-        reason=reason,
-        by_design=row.precision == FP16 and not verdict.wants_scale,
-        hypotheses=(GPU_INT8,) if row.precision == INT8 else (),
-    )
+    return {
+        "device": ON_GPU,
+        "precision": NO_PRECISION if row.precision == NO_PRECISION else FP16,
+        "reason": reason,
+        "by_design": row.precision == FP16 and not verdict.wants_scale,
+        "hypotheses": (GPU_INT8,) if row.precision == INT8 else (),
+    }
 
 
 def _hypotheses(row: LayerPlan, decided: Sequence[Finding]) -> tuple[str, ...]:

@@ -48,6 +48,7 @@ class Rewriter(editor.Editor):
         self.budget = Budget(network.graph.initializers.values(), "Translate without --dla_rewrites.")
         self._limits = limits_by_op(generation)
         self._refuted: Mapping[str, str] = {}
+        self._context: Optional[Context] = None
 
     def begin(self, rule: str) -> None:
         """Call before applying a rule."""
@@ -116,9 +117,10 @@ class Rewriter(editor.Editor):
         return all(reader in inside for reader in readers) and not any(name in self.graph.outputs for name in tensors)
 
     def _layer(self, node: Node) -> Layer:
-        context = Context(self.graph, self.types, self.scales, self.settings.policy)
+        if self._context is None or self._context.types is not self.types:
+            self._context = Context(self.graph, self.types, self.scales, self.settings.policy)
         hardware = self.settings.hardware
-        return Layer(node, context, hardware.tensorrt, assumed=hardware.assumed)
+        return Layer(node, self._context, hardware.tensorrt, assumed=hardware.assumed)
 
     def need_quotient(self) -> None:
         """Raises Stays if the DLA has no Div (limit O5)."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from qdq_translator.translation.ir import operators
 from qdq_translator.translation.ir.graph import Node
+from qdq_translator.translation.ir.types import Dim
 from qdq_translator.translation.scales.inference.context import Context
 from qdq_translator.translation.scales.inference.unify import shared_tensors
 from qdq_translator.translation.targets.precision import float_activations
@@ -47,9 +48,16 @@ class Layer:
         """Sizes, None for dynamic ones."""
         return [d if isinstance(d, int) else None for d in _known(self.context.types.shape(name))]
 
+    @cached_property
     def activations(self) -> list[str]:
+        """Float tensors that are not constants."""
         names = [*self.node.inputs, *self.node.outputs]
         return list(float_activations(names, self.context.graph, self.context.types))
+
+    @cached_property
+    def shapes(self) -> list[Optional[tuple[Dim, ...]]]:
+        """Of the activations."""
+        return [self.context.types.shape(name) for name in self.activations]
 
     @cached_property
     def window(self) -> operators.Window:
@@ -130,7 +138,7 @@ def two_spatial(layer: Layer) -> str:
 
 def dimensions(least: int, most: int) -> Check:
     def check(layer: Layer) -> str:
-        ranks = [layer.context.types.rank(name) for name in layer.activations()]
+        ranks = [None if shape is None else len(shape) for shape in layer.shapes]
         odd = next((r for r in ranks if r is not None and not least <= r <= most), None)
         if odd is None and None in ranks:
             raise Unknown
@@ -141,12 +149,16 @@ def dimensions(least: int, most: int) -> Check:
 
 def sizes_up_to(what: str, limit: int, part: slice) -> Check:
     def check(layer: Layer) -> str:
-        shapes = [layer.context.types.shape(name) for name in layer.activations()]
-        sizes = [size for shape in shapes if shape is not None and len(shape) > 1 for size in shape[part]]
-        too_large = next((size for size in sizes if isinstance(size, int) and size > limit), None)
-        if too_large is None and (None in shapes or not all(isinstance(size, int) for size in sizes)):
+        unknown = None in layer.shapes
+        for shape in layer.shapes:
+            for size in shape[part] if shape is not None and len(shape) > 1 else ():
+                if not isinstance(size, int):
+                    unknown = True
+                elif size > limit:
+                    return f"{what} {size}"
+        if unknown:
             raise Unknown
-        return "" if too_large is None else f"{what} {too_large}"
+        return ""
 
     return check
 
@@ -341,7 +353,7 @@ def batch_untouched(layer: Layer) -> str:
 
 
 def int8_inputs(layer: Layer) -> str:
-    lacking = next((n for n in layer.activations() if n not in layer.context.scales), "")
+    lacking = next((n for n in layer.activations if n not in layer.context.scales), "")
     return f"tensor '{lacking}' has no scale" if lacking else ""
 
 
