@@ -73,10 +73,11 @@ def decide(
     diagnostics: Diagnostics,
     observe: Optional[Observe] = None,
     like: Optional[Decision] = None,
+    further: bool = True,
 ) -> Decision:
     """Fill the scale table of `context` and decide the plan; the rest of the network is only read. observe: gives
     scales from data (rule K1). like: decision for the same network, perhaps with different scale options; reused if the
-    scales are equal."""
+    scales are equal. further: with the estimate (`settled`)."""
     scales = context.scales
     infer_scales(context, diagnostics, observe)
     rewrites = rewrites_of(network, settings)
@@ -84,11 +85,17 @@ def decide(
     shared = unify_scales(context, diagnostics)
     if like is not None and (scales.items(), shared) == (like.context.scales.items(), like.shared):
         return like
-    return planned(network, Decision(context, shared, [], rewrites, None, None), settings, diagnostics)
+    made = _located(network, Decision(context, shared, [], rewrites, None, None), settings, diagnostics)
+    return settled(network, made, settings, diagnostics) if further else made
 
 
 def planned(network: Network, scaled: Decision, settings: Settings, diagnostics: Diagnostics) -> Decision:
     """The plan for the scales of a decision, whose own plan is not read: `settings` may keep other layers in FP16."""
+    return settled(network, _located(network, scaled, settings, diagnostics), settings, diagnostics)
+
+
+def _located(network: Network, scaled: Decision, settings: Settings, diagnostics: Diagnostics) -> Decision:
+    """The same with the plan for a GPU, and with the device of each layer on a DLA."""
     graph, context, shared = network.graph, scaled.context, scaled.shared
     scales = context.scales
     types = network.planned_types if settings.hardware.generation else network.types
@@ -100,11 +107,9 @@ def planned(network: Network, scaled: Decision, settings: Settings, diagnostics:
     if context.policy.keep_norms:
         why = {name: f"INT8 would round '{read}' for a LayerNormalization (rule P1)" for name, read in around.items()}
         plan = stay_higher(plan, why, by_design=True)
-    dla = costs = found = None
+    dla = found = None
     if settings.hardware.generation:  # imported here, because translation for a GPU does not need these modules
-        from qdq_translator.translation.planning.layers import settle
         from qdq_translator.translation.planning.regions import placed
-        from qdq_translator.translation.targets.cost.estimate import estimate_costs
         from qdq_translator.translation.targets.dla.verdicts import judge
 
         dla = judge(replace(context, types=types), plan, settings.hardware)
@@ -112,14 +117,25 @@ def planned(network: Network, scaled: Decision, settings: Settings, diagnostics:
             dla = replace(dla, remarks=[*dla.remarks, batch_note(network.types.open_batches())])
         found = placed(network, types, dla, settings) if settings.rewrites in ("on", "approximate") else None
         dla = dla if found is None else found.dla
-        model, note = settings.cost
+    return replace(scaled, plan=plan, dla=dla, placed=found)
+
+
+def settled(network: Network, made: Decision, settings: Settings, diagnostics: Diagnostics) -> Decision:
+    """The same with the estimated time, and the plan for the device of each layer."""
+    graph, plan, dla = network.graph, made.plan, made.dla
+    costs: Optional[CostPlan] = None
+    if dla is not None:
+        from qdq_translator.translation.planning.layers import settle
+        from qdq_translator.translation.targets.cost.estimate import estimate_costs
+
+        types, (model, note) = network.planned_types, settings.cost
         original = network.original or priced(network, settings)
         costs = estimate_costs(graph, types, dla.layers, (model, settings.gpu), note, _alone(original, settings))
         plan = settle(graph, plan, dla.layers, costs)
     elif settings.gpu_module:
         costs = _on_gpu(network, settings)
-    _report_rounded(around, plan, diagnostics)
-    return Decision(context, shared, plan, scaled.rewrites, dla, costs, found)
+    _report_rounded(around_normalizations(graph), plan, diagnostics)
+    return replace(made, plan=plan, costs=costs)
 
 
 def _alone(original: Original, settings: Settings) -> Optional[tuple[float, float]]:

@@ -12,7 +12,7 @@ from typing import Callable, Dict, Iterator, Optional
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.words import others
 from qdq_translator.translation.ir.graph import Node
-from qdq_translator.translation.planning.decision import Decision, context_of, decide, rewrites_of
+from qdq_translator.translation.planning.decision import Decision, context_of, decide, rewrites_of, settled
 from qdq_translator.translation.planning.regions import NEAR
 from qdq_translator.translation.planning.steps import left_out
 from qdq_translator.translation.scales.inference import Context, infer_scales
@@ -47,7 +47,7 @@ def faster(
     if not any(one.rule.startswith("D") for one in network.applied):
         return network, settings, said, None
     least = first = outcome(network, settings)
-    best = (network, settings, said, least)
+    best = network, settings, said
     out, around = first.useless, _amid_the_gpu(network, first)
     for _ in range(_ROUNDS if first.ends is not None else 0):
         if not out:
@@ -64,10 +64,11 @@ def faster(
             report_left_out(lossy, messages)
             alone = "" if first.gpu else " No layer is left for the GPU then, as a standalone loadable needs it."
             report_left_out(out, messages, alone)
-            best, least = (other, now, messages, found), found
+            best, least = (other, now, messages), found
         more = together(out, found.useless)
         out = {} if more == out else more
-    return best
+    decision = settled(best[0], least.decision, best[1], least.messages)
+    return (*best, dataclasses.replace(least, decision=decision))
 
 
 def _amid_the_gpu(network: Network, planned: Outcome) -> dict[str, str]:
@@ -90,7 +91,8 @@ def together(one: Found, other: Found) -> Found:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """A plan with nominal scales instead of observed ones, because scale values hardly affect the time."""
+    """A plan, up to the device of each layer, with nominal scales instead of observed ones, because scale values hardly
+    affect the time."""
 
     decision: Decision
     messages: Diagnostics
@@ -131,7 +133,7 @@ def outcome(network: Network, settings: Settings) -> Outcome:
         return bool(lacking)
 
     observe = None if settings.calibration is None else assume
-    decision = decide(network, context_of(network, scales, settings), settings, messages, observe)
+    decision = decide(network, context_of(network, scales, settings), settings, messages, observe, further=False)
     return Outcome(decision, messages)
 
 

@@ -26,13 +26,16 @@ def assign(first: Prices, second: Prices, crossings: Sequence[Crossing]) -> list
     Every part can run on a device."""
     network = _Network(len(first))
     never = 1 + sum(filter(None, (*first, *second))) + 2 * sum(one.price for one in crossings)
+    places = list(range(len(first)))  # parts with one device only are that device
     for part, (here, there) in enumerate(zip(first, second)):
-        here, there = never if here is None else here, never if there is None else there
+        if here is None or there is None:
+            places[part] = network.sink if here is None else network.source
+            continue
         least = min(here, there)
         network.join(network.source, part, there - least)
         network.join(part, network.sink, here - least)
     for maker, readers, price in crossings:
-        readers = sorted(set(readers) - {maker})
+        maker, readers = places[maker], sorted({places[reader] for reader in readers} - {places[maker]})
         if len(readers) == 1:
             network.join(maker, readers[0], price, price)
         elif readers:
@@ -44,7 +47,7 @@ def assign(first: Prices, second: Prices, crossings: Sequence[Crossing]) -> list
                 network.join(reader, back, never)
     network.fill()
     behind = network.reach_sink()
-    return [part not in behind for part in range(len(first))]
+    return [place not in behind for place in places]
 
 
 class _Network:
@@ -78,7 +81,7 @@ class _Network:
     def _levels(self) -> list[int]:
         level = [-1] * len(self.out)
         level[self.source], pending = 0, deque((self.source,))
-        while pending:
+        while pending and level[self.sink] < 0:
             node = pending.popleft()
             for arc in self.out[node]:
                 if self.left[arc] and level[self.to[arc]] < 0:

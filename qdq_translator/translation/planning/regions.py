@@ -20,7 +20,6 @@ from typing import Container, Dict, Iterator, Optional, Sequence
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.words import milliseconds, others
-from qdq_translator.translation.ir.graph import Graph
 from qdq_translator.translation.ir.operators import Unions
 from qdq_translator.translation.ir.types import TensorTypes
 from qdq_translator.translation.passes.normal_forms import RULES as NORMAL_FORMS
@@ -30,7 +29,14 @@ from qdq_translator.translation.targets.cost.estimate import CostPlan, Exchange,
 from qdq_translator.translation.targets.cost.fusing import FusedLayer, fused_layers
 from qdq_translator.translation.targets.cost.gpu import HIGH, START
 from qdq_translator.translation.targets.dla.limits import CHEAPER, GPU
-from qdq_translator.translation.targets.dla.verdicts import MAX_LOADABLES, DlaPlan, moved_to_gpu, regions
+from qdq_translator.translation.targets.dla.verdicts import (
+    MAX_LOADABLES,
+    DlaPlan,
+    Makers,
+    makers_of,
+    moved_to_gpu,
+    regions,
+)
 from qdq_translator.translation.targets.settings import Settings
 
 _BETWEEN = (0.15, 0.4)
@@ -139,7 +145,7 @@ class _Problem:
     """owner: layer -> its part. islands: layer -> the region on the GPU that no assignment changes (-1: none);
     first_of: a part of each. whole: as in `Original`."""
 
-    graph: Graph
+    makers: Makers
     layers: list[FusedLayer]
     parts: list[_Part]
     owner: list[int]
@@ -156,15 +162,18 @@ class _Problem:
         layers = fused_layers(graph, types, [layer.verdict for layer in dla.layers], gpu=True)
         if model is None or network.original is None or any(layer.works is None for layer in layers):
             return None
-        costs = [dla_cost(layer, model).milliseconds or 0.0 for layer in layers]
-        parts, owner, clusters = _Builder(network, layers).parts(costs, [gpu.kernel(one, True) for one in layers])
+        costs = [
+            gpu.kernel(one, True) if one.verdict == GPU else dla_cost(one, model).milliseconds or 0.0 for one in layers
+        ]
+        parts, owner, clusters = _Builder(network, layers).parts(costs)
         between = exchanges(graph, types, layers)
         prices = [_ns(gpu.transition(one.surface)) for one in between]
-        numbers = regions(graph, dla.layers)
+        makers = makers_of(graph)
+        numbers = regions(makers, dla.layers)
         islands = [numbers[layer.nodes[0]] if layer.verdict == GPU else -1 for layer in layers]
         first_of = {number: owner[own] for own, number in enumerate(islands) if number >= 0}
         whole = network.original.whole
-        return cls(graph, layers, parts, owner, between, prices, clusters, islands, first_of, whole)
+        return cls(makers, layers, parts, owner, between, prices, clusters, islands, first_of, whole)
 
     @property
     def constant(self) -> int:
@@ -195,13 +204,14 @@ class _Problem:
         """The cheapest assignment at this price of transitions, with the heaviest layer on the DLA that it can run as
         it is, or nearly as fast as the GPU, unless that leaves nearly all of the network to the GPU."""
         first, second = [part.first for part in self.parts], [part.second for part in self.parts]
-        found = assign(first, second, self.crossings(share))
+        crossings = self.crossings(share)
+        found = assign(first, second, crossings)
         able = [] if any(found) else [rank for rank in map(self._rank, range(len(first))) if rank is not None]
         if not able:
             return found
         heaviest = max(able)[-1]
         kept = [None if part == heaviest else price for part, price in enumerate(second)]
-        forced = assign(first, kept, self.crossings(share))
+        forced = assign(first, kept, crossings)
         relieved = sum(part.gpu for part, on in zip(self.parts, forced) if on)
         return forced if relieved >= _RELIEF * sum(part.gpu for part in self.parts) else found
 
@@ -259,7 +269,7 @@ class _Problem:
             if layer.verdict != GPU and not chosen[self.owner[own]]
             for index in layer.nodes
         ]
-        return moved_to_gpu(dla, self.graph, moved) if moved else dla
+        return moved_to_gpu(dla, self.makers, moved) if moved else dla
 
     def _useless(self, chosen: Sequence[bool]) -> Found:
         """Rewrites of which no layer is on the DLA."""
@@ -297,10 +307,8 @@ class _Builder:
                 for gone in (name for name, _ in one.before if name in self.kernels and name not in names):
                     self.kernels[names[0]] = self.kernels.get(names[0], 0.0) + self.kernels.pop(gone)
 
-    def parts(
-        self, dla: Sequence[float], gpu: Sequence[float]
-    ) -> tuple[list[_Part], list[int], list[tuple[_Cluster, set[int]]]]:
-        """dla, gpu: milliseconds of each layer."""
+    def parts(self, costs: Sequence[float]) -> tuple[list[_Part], list[int], list[tuple[_Cluster, set[int]]]]:
+        """costs: milliseconds of each layer on its device."""
         clusters = list(_clusters(self.network.applied, self.layer_of))
         made_by = {node: cluster for cluster in clusters for node in cluster.made}
         inside = [self._own(cluster) for cluster in clusters]
@@ -309,9 +317,9 @@ class _Builder:
         for number, part in enumerate(parts):
             for own in part.layers:
                 owner[own] = number
-                self._price(part, own, dla[own], gpu[own], made_by)
+                self._price(part, own, costs[own], made_by)
         for cluster, held in zip(clusters, inside):
-            self._price_cluster(cluster, held, [parts[owner[layer]] for layer in held], gpu)
+            self._price_cluster(cluster, held, [parts[owner[layer]] for layer in held], costs)
         return parts, owner, [(cluster, {owner[layer] for layer in held}) for cluster, held in zip(clusters, inside)]
 
     def _tied(self, inside: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -328,24 +336,24 @@ class _Builder:
     def _own(self, cluster: _Cluster) -> list[int]:
         return sorted({self.layer_of[node] for node in cluster.made})
 
-    def _price(self, part: _Part, own: int, dla: float, gpu: float, made_by: dict[int, _Cluster]) -> None:
+    def _price(self, part: _Part, own: int, cost: float, made_by: dict[int, _Cluster]) -> None:
         layer = self.layers[own]
         given = [self.nodes[index] for index in layer.nodes if id(self.nodes[index]) not in made_by]
         there = _ns(sum(self.kernels.get(node.name, 0.0) for node in given))
         if layer.verdict == GPU:
             part.first = None
-            there = there if len(given) == len(layer.nodes) else _ns(gpu)
+            there = there if len(given) == len(layer.nodes) else _ns(cost)
             part.second, part.gpu = part.second + there, part.gpu + there
             return
-        part.first = None if part.first is None else part.first + _ns(dla)
+        part.first = None if part.first is None else part.first + _ns(cost)
         native = given[:1] == [self.nodes[layer.nodes[0]]]
-        part.second += max(there, _ns(dla)) if native else there
+        part.second += max(there, _ns(cost)) if native else there
         part.gpu += there
-        part.native += _ns(dla) if native else 0
+        part.native += _ns(cost) if native else 0
         part.macs += sum(work.macs for work in layer.works or ()) if native else 0
 
     def _price_cluster(
-        self, cluster: _Cluster, own: Sequence[int], parts: Sequence[_Part], gpu: Sequence[float]
+        self, cluster: _Cluster, own: Sequence[int], parts: Sequence[_Part], costs: Sequence[float]
     ) -> None:
         """On the GPU the cluster costs what it replaced; on the DLA also those of its layers that need the GPU."""
         held = next((part for part, layer in zip(parts, own) if self.layers[layer].verdict != GPU), None)
@@ -355,8 +363,8 @@ class _Builder:
         held.second, held.gpu = held.second + before, held.gpu + before
         for part, layer in zip(parts, own):
             if self.layers[layer].verdict == GPU:
-                part.second, part.gpu = part.second - _ns(gpu[layer]), part.gpu - _ns(gpu[layer])
-                held.first += _ns(gpu[layer])
+                part.second, part.gpu = part.second - _ns(costs[layer]), part.gpu - _ns(costs[layer])
+                held.first += _ns(costs[layer])
 
 
 def _clusters(applied: Sequence[Applied], alive: Container[int]) -> Iterator[_Cluster]:

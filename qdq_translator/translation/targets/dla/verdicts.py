@@ -59,14 +59,14 @@ def judge(context: Context, plan: list[LayerPlan], hardware: Hardware) -> DlaPla
         _judge(Layer(node, context, hardware.tensorrt, planned.precision == FP16, hardware.assumed), planned, table)
         for node, planned in zip(context.graph.nodes, plan)
     ]
-    layers, count = _numbered(context.graph, layers)
+    layers, count = _numbered(makers_of(context.graph), layers)
     doubts = tuple(_doubts(context, layers, hardware.platform))
     return DlaPlan(generation, layers, count, _notes(context, layers, hardware.platform), doubts)
 
 
-def _numbered(graph: Graph, layers: list[rows.Verdict]) -> tuple[list[rows.Verdict], int]:
+def _numbered(makers: Makers, layers: list[rows.Verdict]) -> tuple[list[rows.Verdict], int]:
     """The layers with their subgraphs, and the number of subgraphs."""
-    numbers, count = _subgraphs(graph, layers)
+    numbers, count = _subgraphs(makers, layers)
     changed = (layer.subgraph != number for layer, number in zip(layers, numbers))
     return [
         dataclasses.replace(layer, subgraph=number) if change else layer
@@ -74,14 +74,14 @@ def _numbered(graph: Graph, layers: list[rows.Verdict]) -> tuple[list[rows.Verdi
     ], count
 
 
-def moved_to_gpu(plan: DlaPlan, graph: Graph, moved: Iterable[int]) -> DlaPlan:
+def moved_to_gpu(plan: DlaPlan, makers: Makers, moved: Iterable[int]) -> DlaPlan:
     """The plan with the layers at these positions on the GPU (rule R1)."""
     layers = list(plan.layers)
     for index in moved:
         layer = layers[index]
         finding = limits.CHEAPER.finding(layer.op)
         layers[index] = rows.Verdict(layer.name, layer.op, limits.GPU, (finding,), layer.unknown)
-    layers, count = _numbered(graph, layers)
+    layers, count = _numbered(makers, layers)
     return dataclasses.replace(plan, layers=layers, subgraphs=count)
 
 
@@ -125,40 +125,45 @@ def _judge(layer: Layer, planned: LayerPlan, table: dict[str, list[limits.Limit]
     return rows.Verdict(node.name, node.op_type, verdict, tuple(findings), tuple(unknown), wants_scale=wants_scale)
 
 
-def _subgraphs(graph: Graph, layers: list[rows.Verdict]) -> tuple[list[int], int]:
+def _subgraphs(makers: Makers, layers: list[rows.Verdict]) -> tuple[list[int], int]:
     """For every layer the number of its DLA subgraph (-1: none), and the number of subgraphs."""
     on_dla = [layer.verdict != limits.GPU for layer in layers]
     number: dict[int, int] = {}
     found = [
         number.setdefault(region, len(number)) if dla and region >= 0 else -1
-        for region, dla in zip(regions(graph, layers), on_dla)
+        for region, dla in zip(regions(makers, layers), on_dla)
     ]
     return found, len(number)
 
 
-def regions(graph: Graph, layers: Sequence[rows.Verdict]) -> list[int]:
+Makers = Sequence[Sequence[int]]
+"""For every node, in graph order, the numbers of the nodes that make what it reads."""
+
+
+def makers_of(graph: Graph) -> Makers:
+    number = {id(node): index for index, node in enumerate(graph.nodes)}
+    makers = ({id(_maker(graph, name)) for name in node.reads()} for node in graph.nodes)
+    return [[number[maker] for maker in found if maker in number] for found in makers]
+
+
+def regions(makers: Makers, layers: Sequence[rows.Verdict]) -> list[int]:
     """For every layer the number of its region on DLA or GPU (-1: none). The level of a layer is the number of changes
     between DLA and GPU on the way to it; connected layers of one device and level form one region, so no region depends
     on itself through the other device. TensorRT may merge less; that it merges no more is inferred."""
-    on_dla = {
-        id(node): layer.verdict != limits.GPU
-        for node, layer in zip(graph.nodes, layers)
-        if layer.verdict != limits.FOLDED
-    }
+    on_dla = [None if layer.verdict == limits.FOLDED else layer.verdict != limits.GPU for layer in layers]
     unions: Unions[int] = Unions()
     level: dict[int, int] = {}
-    for node in graph.nodes:
-        own = id(node)
-        if own not in on_dla:
+    for own, here in enumerate(on_dla):
+        if here is None:
             continue
-        makers = [maker for maker in {id(_maker(graph, name)) for name in node.reads()} if maker in on_dla]
-        level[own] = max((level[maker] + (on_dla[maker] != on_dla[own]) for maker in makers), default=0)
+        known = [maker for maker in makers[own] if maker in level]
+        level[own] = max((level[maker] + (on_dla[maker] != here) for maker in known), default=0)
         unions.root(own)
-        for maker in makers:
-            if on_dla[maker] == on_dla[own] and level[maker] == level[own]:
+        for maker in known:
+            if on_dla[maker] == here and level[maker] == level[own]:
                 unions.join(own, maker)
     number = {own: index for index, nodes in enumerate(unions.sets()) for own in nodes}
-    return [number.get(id(node), -1) for node in graph.nodes]
+    return [number.get(own, -1) for own in range(len(on_dla))]
 
 
 def _maker(graph: Graph, name: str) -> Optional[Node]:
