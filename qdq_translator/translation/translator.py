@@ -23,6 +23,7 @@ from qdq_translator.translation.ir.bounds import value_range
 from qdq_translator.translation.ir.fixed import with_fixed
 from qdq_translator.translation.ir.graph import Graph
 from qdq_translator.translation.ir.io import Opened, Source, check_text, open_model, with_own_weights
+from qdq_translator.translation.ir.types import TensorTypes
 from qdq_translator.translation.ir.validate import check_shapes, validate
 from qdq_translator.translation.laboratory import Laboratory, needed
 from qdq_translator.translation.passes.annotate import annotate, has_place
@@ -356,6 +357,8 @@ class Given:
         self._model, self._kept = model, None  # type: Model, Optional[Opened]
         self.checked = False
         """Whether its shapes fit each other."""
+        self.types: Optional[TensorTypes] = None
+        """Before all passes, for the readings of one search."""
         self.source = Source("", "")
         self.baked: dict[str, Any] = {}
         """See `Network`."""
@@ -404,8 +407,9 @@ def _read(
     validate(graph)
     network = Network(graph, diagnostics, settings.input_shapes)
     if not given.checked:
-        network.before = check_shapes(graph, settings.input_shapes, batch_of_one=bool(settings.hardware.generation))
+        given.types = check_shapes(graph, settings.input_shapes, batch_of_one=bool(settings.hardware.generation))
         given.checked = True
+    network.before = given.types
     network.original, network.baked = original, given.baked
     run_passes(network, settings, before=before)
     return network
@@ -433,6 +437,7 @@ def _earned(
             network = read(settings, said)
             earned.report_left_out(lossy, said)
         network, settings, said, weighing = earned.faster(network, settings, said, lossy, read)
+    given.types = None
     diagnostics.extend(said)
     network.diagnostics = diagnostics
     return network, weighing if settings.calibration is None else None

@@ -36,21 +36,21 @@ _Form = Tuple[int, Optional[Tuple[Dim, ...]]]
 
 class _Source(NamedTuple):
     """What the types of a graph follow from. stored: forms of the initializers. kept: initializers with values. nodes:
-    by id, each with all that its inference reads."""
+    outputs of each -> all else that its inference reads."""
 
     inputs: Dict[str, _Form]
     opsets: Dict[str, int]
     stored: Dict[str, _Form]
     kept: Dict[str, Initializer]
-    nodes: Dict[int, Tuple[object, ...]]
+    nodes: Dict[Tuple[str, ...], Tuple[object, ...]]
 
     @classmethod
     def of(cls, graph: Graph, model: onnx.ModelProto) -> _Source:
         tensors = graph.initializers
         stored: dict[str, _Form] = {name: (tensor.data_type, tuple(tensor.dims)) for name, tensor in tensors.items()}
         kept = {name: tensor for name, tensor in tensors.items() if math.prod(tensor.dims) <= _KEPT_VALUES}
-        nodes: dict[int, tuple[object, ...]] = {
-            id(n): (n, n.op_type, n.domain, n.attributes, *n.inputs, None, *n.outputs) for n in graph.nodes
+        nodes: dict[tuple[str, ...], tuple[object, ...]] = {
+            (*node.outputs,): (node.op_type, node.domain, node.attributes, *node.inputs) for node in graph.nodes
         }
         return cls({value.name: _form(value) for value in model.graph.input}, dict(graph.opsets), stored, kept, nodes)
 
@@ -59,11 +59,11 @@ class _Source(NamedTuple):
         if (self.inputs, self.opsets) != (before.inputs, before.opsets):
             return None
         constants = {name for name, _ in self.stored.items() ^ before.stored.items()}
-        constants.update(name for name, tensor in self.kept.items() if before.kept.get(name) is not tensor)
+        constants.update(name for name, tensor in self.kept.items() if before.kept.get(name) != tensor)
         nodes = [
             node
             for node in graph.nodes
-            if before.nodes.get(id(node)) != self.nodes[id(node)] or not constants.isdisjoint(node.inputs)
+            if before.nodes.get(key := (*node.outputs,)) != self.nodes[key] or not constants.isdisjoint(node.inputs)
         ]
         return nodes if 2 * len(nodes) < len(graph) else None
 
