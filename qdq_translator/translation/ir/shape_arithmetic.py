@@ -125,11 +125,14 @@ class _Completion:
         elif rule is None:
             return
         else:
-            inputs = [self.value(name) if name else None for name in node.inputs]
-            if any(value is None and name for value, name in zip(inputs, node.inputs)):
-                return
+            inputs = []
+            for name in filter(None, node.inputs):
+                value = self.value(name)
+                if value is None:
+                    return
+                inputs.append(value)
             try:
-                result = rule(node, [value for value in inputs if value is not None])
+                result = rule(node, inputs)
             except (TypeError, ValueError, IndexError, ArithmeticError):  # an element is unknown, or shapes do not fit
                 return
         if result is None:

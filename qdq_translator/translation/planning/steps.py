@@ -13,6 +13,7 @@ rule D28: a recurrent layer rounds its states itself.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -106,6 +107,8 @@ class _Steps:
         replaced = {name for one in applied for names in one.tensors.values() for name in names}
         new = {name for one in applied if one.rule != "D28" for name in one.new if name not in replaced}
         self.inside = set(filter(self._read_inside, new.difference(self.graph.outputs)))
+        self._non_negative = functools.lru_cache(maxsize=None)(functools.partial(is_non_negative, self.graph))
+        self._ends = functools.lru_cache(maxsize=None)(self._span_of)
         self._spans: dict[str, Span] = {}
         self._noise: dict[str, dict[str, float]] = {}
 
@@ -128,14 +131,17 @@ class _Steps:
 
     def span(self, name: str) -> Span:
         """Span of a tensor, infinite if its range is not known."""
-        values = self.graph.array(name)
-        if values is not None:
-            return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
+        if self.graph.is_constant(name):
+            return self._ends(name)
         low, high = self._spans.get(name, (-math.inf, math.inf))
         scale = self.context.scale(name)
         if scale is not None:
             low, high = max(low, -INT8_MAX * scale), min(high, INT8_MAX * scale)
-        return (max(low, 0.0) if low < 0 and is_non_negative(self.graph, name) else low), high
+        return (max(low, 0.0) if low < 0 and self._non_negative(name) else low), high
+
+    def _span_of(self, constant: str) -> Span:
+        values = self.graph.array(constant)
+        return (float(values.min()), float(values.max())) if values is not None and values.size else (0.0, 0.0)
 
     def _step(self, name: str) -> float:
         scale, most = self.context.scale(name), self._largest(name)

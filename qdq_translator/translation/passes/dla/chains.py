@@ -227,9 +227,7 @@ def effect(rewriter: Rewriter, chain: Sequence[Node], source: str) -> tuple[np.n
     stay_if(not all(isinstance(size, int) for size in shape[1:]), _NO_SIZES)
     sizes = [size if isinstance(size, int) else _BATCH for size in shape]
     rewriter.afford(source, *sizes)
-    count = math.prod(sizes)
-    start: np.ndarray = np.arange(count, dtype=np.int32 if count < 2**31 else np.int64).reshape(sizes)
-    values = start
+    values = start = rewriter.numbers(sizes)
     for node in chain:
         try:
             values = _moved(rewriter, node, values)

@@ -22,7 +22,7 @@ def regions(
 ) -> list[list[Node]]:
     """Groups of fitting nodes that tensors connect, in graph order; only groups with a node for which `asks` is
     true."""
-    nodes = [n for n in rewriter.graph.nodes if n.inputs and n.outputs and fits(rewriter, n) and rewriter.allows(n)]
+    nodes = [node for node in _asked(rewriter, asks) if fits(rewriter, node) and rewriter.allows(node)]
     unions: Unions[int] = Unions()
     owner: dict[str, int] = {}
     for index, node in enumerate(nodes):
@@ -30,6 +30,12 @@ def regions(
             unions.join(index, owner.setdefault(name, index))
     found = [[nodes[index] for index in joined] for joined in unions.sets()]
     return [region for region in found if any(asks(rewriter, node) for node in region)]
+
+
+def _asked(rewriter: Rewriter, asks: Callable[[Rewriter, Node], bool]) -> list[Node]:
+    """Nodes that may fit; none if no region can be asked for."""
+    given = [node for node in rewriter.graph.nodes if node.inputs and node.outputs]
+    return given if not rewriter.allows_all or any(asks(rewriter, node) for node in given) else []
 
 
 def activations(rewriter: Rewriter, names: Iterable[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Container, Iterable, Mapping, Optional, Sequence
 
 import numpy as np
@@ -49,6 +50,7 @@ class Rewriter(editor.Editor):
         self._limits = limits_by_op(generation)
         self._refuted: Mapping[str, str] = {}
         self._context: Optional[Context] = None
+        self._numbers = np.arange(0)
 
     def begin(self, rule: str) -> None:
         """Call before applying a rule."""
@@ -59,6 +61,11 @@ class Rewriter(editor.Editor):
 
     def nodes(self, *op_types: str) -> list[Node]:
         return [node for node in super().nodes(*op_types) if self.allows(node)]
+
+    @property
+    def allows_all(self) -> bool:
+        """Whether the current rule may be applied to every node."""
+        return not self._refuted
 
     def allows(self, node: Node) -> bool:
         """False, with the reason noted, for a node to which the current rule may not be applied."""
@@ -110,6 +117,13 @@ class Rewriter(editor.Editor):
     def scales_differ(self, *tensors: str) -> bool:
         """True if two of the tensors have different scales of the model."""
         return len({self.scales.value(name) for name in tensors} - {None}) > 1
+
+    def numbers(self, sizes: Sequence[int]) -> np.ndarray:
+        """0, 1, 2, ... in this shape; not to be written to."""
+        count = math.prod(sizes)
+        if self._numbers.size < count:
+            self._numbers = np.arange(count, dtype=np.int32 if count < 2**31 else np.int64)
+        return self._numbers[:count].reshape(sizes)
 
     def is_closed(self, tensors: Sequence[str], inside: Container[int]) -> bool:
         """True if none of the tensors is a graph output, and only nodes with these ids read them."""
