@@ -307,5 +307,6 @@ def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
     """Equal in shape, type and every bit: NaN equals NaN, and 0 is not -0."""
     if one is other or one.shape != other.shape or one.dtype != other.dtype or one.dtype.hasobject:
         return one is other or (one.shape == other.shape and one.tobytes() == other.tobytes())
-    first, second = (np.ascontiguousarray(values).reshape(-1).view(np.uint8) for values in (one, other))
+    word = np.dtype(f"u{one.itemsize}") if one.itemsize in (1, 2, 4, 8) else np.dtype(np.uint8)
+    first, second = (np.ascontiguousarray(values).reshape(-1).view(word) for values in (one, other))
     return np.array_equal(first, second)
