@@ -575,6 +575,21 @@ def test_a_model_that_amplifies_its_own_rounding(
     assert ("is not that of the model" in told.err) is (status == 1)
 
 
+def test_random_inputs_that_saturate_the_model_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They tell nothing about another network; data of the user do."""
+    text = """<ir_version: 8, opset_import: ["": 13]> g (float[2, 512] x) => (float[2, 512] y)
+        <float s = {%s}, int8 z = {0}, float k = {100}, float c = {40}> { m = Mul (x, k) q = QuantizeLinear (m, s, z)
+        d = DequantizeLinear (q, s, z) n = Mul (d, c) y = Sin (n) }"""
+    for name, scale in (("m", 0.01), ("other", 0.0098)):
+        onnx.save(onnx.parser.parse_model(text % scale), tmp_path / f"{name}.onnx")
+    np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).normal(0, 1, (8, 512)).astype(np.float32))
+    given, network = str(tmp_path / "m.onnx"), ["--explicit_network", str(tmp_path / "other.onnx")]
+    assert main(["verify", given, *network]) == 0
+    assert "Random inputs exceed the model's ranges, which changes 'y' as much" in capsys.readouterr().out
+    assert main(["verify", given, str(tmp_path / "data.npz"), *network]) == 1
+    assert "is not that of the model" in capsys.readouterr().err
+
+
 def layer_info(*layers: tuple[str, str, str]) -> str:
     """name, type of the inputs, type of the outputs."""
     rows = [

@@ -26,6 +26,9 @@ DOUBTED, TWO_ROUNDINGS_DB = 0.9, 3.0
 """Cosine below which a difference is compared with what the model's own quantizers change; how much lower the SQNR of
 two networks is that round independently than that of one of them and a network that does not round."""
 
+ROUNDED = "  The model's own rounding changes '%s' as much (cosine %.3f)."
+SATURATED = "  Random inputs exceed the model's ranges, which changes '%s' as much (cosine %.3f): give DATA."
+
 
 class Migrated(NamedTuple):
     """samples: how many were run, and of what. failed: a sentence for each missed threshold. notes: one for
@@ -68,18 +71,20 @@ def _steps(network: onnx.ModelProto) -> Dict[str, float]:
 
 
 def _amplified(
-    explicit: ExplicitNetwork, rows: Mapping[str, ComparedOutput], samples: Samples, where: Evaluation
+    explicit: ExplicitNetwork, rows: Mapping[str, ComparedOutput], samples: Samples, where: Evaluation, random: bool
 ) -> Dict[str, str]:
-    """Output that differs -> a sentence, if the model's own quantizers change it as much."""
+    """Output that differs -> a sentence, if the model's own quantizers change it as much: by rounding, or on random
+    inputs by saturation."""
     doubted = [name for name, row in rows.items() if row.cosine < DOUBTED and not row.non_finite]
-    if not doubted:
-        return {}
-    own = apart(explicit.model, explicit.ends, float_twin(explicit).to_model(), samples, BRIEF_RUNS, where).outputs
-    return {
-        name: f"  The model's own rounding changes '{name}' as much (cosine {own[name][0].cosine:.3f})."
-        for name in doubted
-        if rows[name].sqnr_db >= own[name][0].sqnr_db - TWO_ROUNDINGS_DB
-    }
+    found: Dict[str, str] = {}
+    for text, symmetric in ((ROUNDED, True), (SATURATED, False))[: 1 + random]:
+        left = [name for name in doubted if name not in found]
+        if left:
+            twin = float_twin(explicit, symmetric).to_model()
+            own = apart(explicit.model, explicit.ends, twin, samples, BRIEF_RUNS, where).outputs
+            alike = {n: own[n][0] for n in left if rows[n].sqnr_db >= own[n][0].sqnr_db - TWO_ROUNDINGS_DB}
+            found.update((name, text % (name, row.cosine)) for name, row in alike.items())
+    return found
 
 
 def migrated(options: VerifyOptions, network: str, progress: Progress, where: Evaluation) -> Migrated:
@@ -105,7 +110,7 @@ def migrated(options: VerifyOptions, network: str, progress: Progress, where: Ev
     found = where.over(work, samples.runs, progress, "comparing outputs", watch=scoring(scores, samples))
     outputs = compared_outputs(found, scores, pairs, names, len(samples))
     rows = outputs.pairs[0].outputs
-    amplified = _amplified(explicit, rows, samples, where)
+    amplified = _amplified(explicit, rows, samples, where, options.data is None)
     unlike = [
         f"Output '{name}' of {network} is not that of the model (cosine {row.cosine:.3f})."
         for name, row in rows.items()

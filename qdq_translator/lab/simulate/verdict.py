@@ -101,10 +101,10 @@ _SIZED = ("Resize", "Upsample", "Reshape", "Expand", "Slice", "Tile", "Pad", "To
 """Operators whose further inputs decide about the shape of their output."""
 
 
-def float_twin(explicit: ExplicitNetwork) -> Graph:
-    """The explicit model with its activation quantizers replaced by their saturation."""
+def float_twin(explicit: ExplicitNetwork, symmetric: bool = True) -> Graph:
+    """The explicit model with its activation quantizers replaced by their saturation; `symmetric` ones optionally."""
     graph = _folded(explicit)
-    saturate(graph)
+    saturate(graph, symmetric=symmetric)
     return graph
 
 
