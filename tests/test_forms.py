@@ -368,3 +368,11 @@ def test_weights_that_are_only_stored_in_int8(scale: Any, axis: Any, swapped: bo
     assert len(made.weights) == 1 and not made.graph.of("Cast")
     feed = {"x": x[:1]}
     np.testing.assert_allclose(run(made.model, feed)[0], run(onnx.load(path), feed)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_a_pair_behind_a_node_whose_type_cannot_be_inferred(tmp_path: Path) -> None:
+    text = """g (float[1,3,8,8] x) => (float[1,3,8,8] y) { q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
+        c = Conv(d, w) p = QuantizeLinear(c, s, z) y = DequantizeLinear(p, s, z) }"""
+    path, out = saved(tmp_path / "m.onnx", text, w=np.float32(0.5), **S), tmp_path / "e.onnx"
+    assert main(["explicit", str(path), "-o", str(out)]) == 0
+    assert [node.op_type for node in onnx.load(out).graph.node].count("QuantizeLinear") == 2

@@ -220,6 +220,7 @@ class Typing:
         if is_dequantize(node) and name in graph.producer:
             kind = self.kind[name]
         elif is_quantize(node):
+            self.kind.setdefault(name, FLOAT)  # of a node whose type cannot be inferred
             graph.set_input(node, 0, self._as(name, kind))
         self.kind[node.outputs[0]] = kind
         if self.form.half_scales:
