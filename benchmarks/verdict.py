@@ -32,6 +32,7 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.verify_rows import BROKEN, SUSPICIOUS
 from qdq_translator.lab.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.lab.simulate.inputs import input_specs, random_samples
+from qdq_translator.lab.simulate.thresholds import USABLE_DB
 from qdq_translator.lab.verification import verify
 from qdq_translator.translation.ir.graph import Node
 from qdq_translator.translation.translator import Translation
@@ -256,11 +257,13 @@ FAULTS: dict[str, Fault] = {
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """metric: of the simulated engine; without one the SQNR of its worst output in dB."""
+    """metric: of the simulated engine; without one the SQNR of its worst output in dB. hopeless: it is noticed only
+    because outputs are below the floor that holds whatever was expected, and so they are by rounding alone."""
 
     verdict: str
     metric: float
     reasons: list[str]
+    hopeless: bool = False
 
     @property
     def noticed(self) -> bool:
@@ -290,17 +293,25 @@ def judged(case: Case, fault: Optional[Fault] = None) -> Optional[Found]:
     measured = [
         f"{name}: {o['verdict']} {o['sqnr_db']} {o['least_db']} {o['where']}" for name, o in row["outputs"].items()
     ]
-    return Found(row["overall"], metric, [*row["reasons"], *measured])
+    lost = [o["expected_db"] for o in row["outputs"].values() if o["verdict"] in (SUSPICIOUS, BROKEN)]
+    hopeless = bool(lost) and not row["reasons"] and all(db is not None and db < USABLE_DB for db in lost)
+    return Found(row["overall"], metric, [*row["reasons"], *measured], hopeless)
 
 
 @dataclasses.dataclass(frozen=True)
 class Planted:
-    """changes: the fault changes the metric."""
+    """changes: the fault changes the metric. nothing: it changes no figure, as in a channel that a Relu makes 0."""
 
     network: str
     fault: str
     changes: bool
+    nothing: bool
     found: Found
+
+    @property
+    def missed(self) -> str:
+        """Its name, if it was not noticed."""
+        return "" if self.found.noticed else f"{self.fault} (changes no figure)" if self.nothing else self.fault
 
 
 def campaign(chosen: Sequence[Case], faults: Sequence[str] = tuple(FAULTS)) -> list[Planted]:
@@ -315,7 +326,8 @@ def campaign(chosen: Sequence[Case], faults: Sequence[str] = tuple(FAULTS)) -> l
             if found is None:
                 continue
             changes = right.metric - found.metric > (CHANGES if case.metric else CHANGES_DB)
-            rows.append(Planted(case.name, name, changes, found))
+            nothing = (found.metric, found.reasons) == (right.metric, right.reasons)
+            rows.append(Planted(case.name, name, changes, nothing, found))
             print(f"{case.name:<24} {name:<24} {found.metric:8.3f} {found.verdict}{' CHANGES' * changes}", flush=True)
             if not found.noticed:
                 print(
@@ -332,17 +344,21 @@ def table(rows: Sequence[Planted]) -> Iterator[str]:
         own = [row for row in rows if network in ("", row.network)]
         changing = [row for row in own if row.changes]
         counts = (len(own), sum(r.found.noticed for r in own), len(changing), sum(r.found.noticed for r in changing))
-        missed = ", ".join(row.fault for row in own if not row.found.noticed) if network else ""
+        missed = ", ".join(filter(None, (row.missed for row in own))) if network else ""
         yield f"| {network or 'all'} | {' | '.join(map(str, counts))} | {missed} |"
 
 
-def clean_table(count: int, alarms: Sequence[str]) -> Iterator[str]:
-    yield f"Correct translations: {count} judged, {len(alarms)} called suspicious or broken: {', '.join(alarms) or 'none'}."
+def clean_table(count: int, alarms: Sequence[str], hopeless: Sequence[str]) -> Iterator[str]:
+    yield f"Correct translations: {count} judged, {len(alarms)} called suspicious or broken by mistake: {', '.join(alarms) or 'none'}."
+    yield (
+        f"{len(hopeless)} more have outputs below {USABLE_DB:g} dB, as rounding alone would give them (random weights): "
+        f"{', '.join(hopeless) or 'none'}."
+    )
 
 
-def clean(folder: Path, zoo: Path) -> tuple[int, list[str]]:
-    """(correct translations, those that are called suspicious or broken)."""
-    count, alarms = 0, []
+def clean(folder: Path, zoo: Path) -> tuple[int, list[str], list[str]]:
+    """(correct translations, those that are called suspicious or broken, those of them that are hopeless)."""
+    count, alarms, hopeless = 0, [], []
     chosen = [c for c in cases(folder) if "calibrate" not in c.options]
     for model in sorted(zoo.glob("*.onnx")):
         try:
@@ -359,10 +375,10 @@ def clean(folder: Path, zoo: Path) -> tuple[int, list[str]]:
             assert found is not None
             count += 1
             if found.noticed:
-                alarms.append(f"{case.name} ({name})")
-                print(f"{alarms[-1]:<40} {found.verdict} {found.reasons[:6]}", flush=True)
+                (hopeless if found.hopeless else alarms).append(f"{case.name} ({name})")
+                print(f"{case.name} ({name}) {found.verdict} {found.reasons[:6]}", flush=True)
     found_count, found_alarms = by_chance(folder, range(BY_CHANCE))
-    return count + found_count, [*alarms, *found_alarms]
+    return count + found_count, [*alarms, *found_alarms], hopeless
 
 
 def by_chance(folder: Path, seeds: Iterable[int]) -> tuple[int, list[str]]:
