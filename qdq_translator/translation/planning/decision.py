@@ -134,7 +134,8 @@ def settled(network: Network, made: Decision, settings: Settings, diagnostics: D
         plan = settle(graph, plan, dla.layers, costs)
     elif settings.gpu_module:
         costs = _on_gpu(network, settings)
-    _report_rounded(around_normalizations(graph), plan, diagnostics)
+    if any(row.precision == INT8 for row in plan):
+        _report_rounded(around_normalizations(graph), plan, diagnostics)
     return replace(made, plan=plan, costs=costs)
 
 
