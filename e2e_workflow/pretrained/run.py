@@ -396,7 +396,7 @@ def differences_of(network: registry.Network, kept: dict[str, Any]) -> list[str]
                 lines.append(
                     f"- {network.name}, {ROUTES[name].title}, {target}: {_figure(mine)}, check {_figure(checked)}; without the roundings inside "
                     f"fusions and before data movement to layers above INT8 {_figure(other)}"
-                    + ("." if holds else ": another cause.")
+                    + ("." if holds else f": another cause; `verify` says {result.facts[f'{target} verdict']}.")
                 )
     return lines
 
@@ -494,7 +494,8 @@ def write(
         "by an unknown one, and by a check that rounded tensors before layers above INT8, too.\n\n"
         f"{markdown(rows)}\n\n## Where the check differs by more than the error bar\n\n{different}\n\n"
         f"## Where INT8 alone loses more than a point\n\n![Points lost against the share of MACs above INT8](../../assets/{fronts.PICTURE.name})\n\n"
-        "The fronts of the searches of `deploy`, by the samples that decided in the search.\n\n"
+        "The fronts of the searches of `deploy`, by the samples that decided: points lost (downwards; dashed: the point that "
+        "may be lost) against the share of MACs above INT8 (to the right).\n\n"
         f"{fronts.table(hard)}\n\n## Where they come from\n\n{registry_table()}\n\n## What does not go through\n\n{left}\n",
         encoding="utf-8",
     )
