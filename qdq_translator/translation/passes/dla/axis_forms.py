@@ -207,10 +207,12 @@ def windowed(what: str, key: str, windows: Sequence[Window], sizes: Sequence[int
 def _windows(matrices: Matrices, sizes: Sequence[int]) -> list[list[Step]]:
     """One depthwise Conv and, for two axes, also one for each."""
     one = Window(np.ones(1))
-    found = {axis: None if bias is not None else window(matrix) for axis, (matrix, bias) in matrices.items()}
-    known = {axis: own for axis, own in found.items() if own is not None}
-    if len(known) < len(found):
-        return []
+    known: dict[int, Window] = {}
+    for axis, (matrix, bias) in matrices.items():
+        own = None if bias is not None else window(matrix)
+        if own is None:
+            return []
+        known[axis] = own
     plans = [[windowed("spatial", "weight", [known.get(2, one), known.get(3, one)], sizes)]]
     if len(known) == 2:
         rows = windowed("rows", "rows", [known[2], one], sizes)
