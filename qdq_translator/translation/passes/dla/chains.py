@@ -146,9 +146,10 @@ def _rewrite_all(rewriter: Rewriter, chains: _Chains) -> bool:
     links = list({id(node): node for chain in chains for node in chain}.values())
     rejected = any(rewriter.rejected(link) for link in links)
     # a single link is a chain only if it is a Gather, which the DLA lacks, or a Slice with a negative step (limit S5)
-    alone = links[0].is_op("Gather") or "S5" in rewriter.rejected_by(links[0])
-    if len(links) < 2 and not (rejected and alone):
-        return False
+    if len(links) < 2:
+        alone = links[0].is_op("Gather") or "S5" in rewriter.rejected_by(links[0])
+        if not (rejected and alone):
+            return False
     made = []
     for chain in chains:
         try:

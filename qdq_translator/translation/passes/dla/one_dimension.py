@@ -61,8 +61,9 @@ def _fits(rewriter: Rewriter, node: Node) -> bool:
     series = functools.partial(_is_series, rewriter)
     made = series(*filter(None, node.outputs))
     if node.is_op(*lifting.UNARY, *_NARY):
-        plain = lifting.value_by_value(rewriter, node, series, lambda dims: len(dims) <= 3, nary=_NARY)
-        return made and plain and lifting.one_output(rewriter, node)
+        if not made or not lifting.one_output(rewriter, node):
+            return False
+        return lifting.value_by_value(rewriter, node, series, lambda dims: len(dims) <= 3, nary=_NARY)
     if not series(*(node.inputs if node.is_op("Concat") else node.inputs[:1])):
         return False
     if node.is_op(*_WINDOWED):
