@@ -456,7 +456,8 @@ def main(words: list[str] | None = None) -> int:
         rows += rows_of(network, kept)
         failures += failures_of(network, kept)
         differences += differences_of(network, kept)
-        deployed[network.name] = kept["ours"].get(RECOVERED, {}).get("facts", {})
+        if RECOVERED in kept["ours"]:
+            deployed[network.name] = kept["ours"][RECOVERED]["facts"]
         print("\n".join(" | ".join(row) for row in rows_of(network, kept)), flush=True)
     print("\n".join([*failures, *differences]))
     if asked.write:
