@@ -218,20 +218,26 @@ def test_recover_is_the_same_search_without_labels(
     assert "inputs after the model" in capsys.readouterr().err
 
 
-def test_a_plan_that_was_not_measured_is_searched_again(
-    spread: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", ["another plan", "a loss on all samples"])
+def test_a_translation_that_is_not_as_measured_is_searched_again(
+    what: str, spread: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The translation has the ranges of all samples, the points of the search those of every second one."""
     said: list[str] = []
     options = TranslateOptions(calibrate=str(_unlabelled(tmp_path)), preset="gpu", shapes=[SHAPES[1]])
     once = recover(str(spread), options, 1.0, tmp_path / "a", say=said.append)
-    assert run.OTHER_PLAN not in said and once.results.data.notes == ()
-    other = dataclasses.replace(cost_of(once.translation), int8_macs=0.5)
-    monkeypatch.setattr(run, "cost_of", lambda made: other)
+    assert run.NOT_AS_MEASURED not in said and once.results.data.notes == ()
+    if what == "another plan":
+        other = dataclasses.replace(cost_of(once.translation), int8_macs=0.5)
+        monkeypatch.setattr(run, "cost_of", lambda made: other)
+    else:
+        lost = dataclasses.replace(once.results.best.measured, drop=5.0)
+        monkeypatch.setattr(run.Bench, "measured", lambda bench, made: lost)
     twice = recover(str(spread), options, 1.0, tmp_path / "b", say=said.append)
-    assert said.count(run.OTHER_PLAN) == 1 and twice.results.data.notes == (run.OTHER_PLAN,)
+    assert said.count(run.NOT_AS_MEASURED) == 1 and twice.results.data.notes == (run.NOT_AS_MEASURED,)
     assert twice.results.best.changes == once.results.best.changes and twice.results.goal.holds
     assert len(twice.results.points) == 2, "what was chosen is the only proposal"
+    assert (once.results.data.samples, twice.results.data.samples) == (16, 32)
 
 
 @pytest.fixture(scope="module")

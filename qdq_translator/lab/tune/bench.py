@@ -206,7 +206,8 @@ class Bench:
 
     def measure(self, point: Point, most: float) -> Measured:
         """most: a drop beyond which the score is of no interest. Raises UserError."""
-        model, key = self._model(point)
+        model, digest = self._model(point)
+        key = f"{self._meter.samples.digest} {digest}"
         row, before = self._journal.get(f"measured {key}", ((), most))
         measured = Measured(*row) if row else None
         if measured is not None and (measured.complete or before == most):
@@ -215,6 +216,11 @@ class Bench:
         measured = self._meter.measure(model, most)
         self._journal[f"measured {key}"] = dataclasses.astuple(measured), most
         return measured
+
+    def measured(self, made: Translation) -> Measured:
+        """The measurement of a translation, as it will be written, on all samples."""
+        model = simulate(ImplicitNetwork.of(made), self._simulation).model
+        return self._meter.measure(model, math.inf)
 
     def again(self, point: Point, meter: Meter) -> Measured:
         """The measurement of a point on all samples of another meter."""
@@ -235,7 +241,7 @@ class Bench:
             passes = ACCOUNT_PASSES * self._meter.samples.runs / few.runs
             where = dataclasses.replace(self._where, engine=self._remembering.fresh())
             judge = Judge(self._network(point), self._simulation, few, where=where)
-            key = f"account {self.identity(point)}"
+            key = f"account {self._meter.samples.digest} {self.identity(point)}"
             self._accounts[point] = self._remembering.remembered(key, lambda: account(judge, passes=passes))
         return self._accounts[point]
 

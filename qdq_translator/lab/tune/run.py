@@ -49,9 +49,9 @@ LEAST_SECONDS = 120.0
 """Time that every search has, so that the speed of a machine decides nothing about small networks."""
 SILENT_SECONDS = 30.0
 """A search that takes longer says again what it has found and how much time is left."""
-OTHER_PLAN = (
-    "With the ranges of all samples the best point has another plan than with those of every second one, by which it "
-    "was measured: the search for layers in FP16 is repeated with ranges of all samples, also of those that decide."
+NOT_AS_MEASURED = (
+    "Measured on all samples and with the ranges of all, the best point loses more than with those of every second "
+    "one: layers in FP16 are searched again, and all samples give ranges and decide."
 )
 SCHEMA_VERSION = 1
 KIND = "qdq-translator tuning"
@@ -83,10 +83,10 @@ def _everything(data: Samples) -> Samples:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A search. base: options that points change. judged: samples that decide; held: others, for the table. metric:
-    None for the agreement with the outputs of the model as given. fitted: the calibration data that ranges come from
-    during the search. limit: passes over `judged`, at most. journal: its file. command: words before those of the
-    point."""
+    """A search. base: options that points change. judged: samples that decide; held: others, for the table; whole: all,
+    on which the translation is measured again. metric: None for the agreement with the outputs of the model as given.
+    fitted: the calibration data that ranges come from during the search. limit: passes over `judged`, at most. journal:
+    its file. command: words before those of the point."""
 
     model: str
     base: TranslateOptions
@@ -98,6 +98,7 @@ class Request:
     command: Sequence[str]
     held: Optional[Samples] = None
     fitted: Fitted = _everything
+    whole: Optional[Samples] = None
     name: Optional[str] = None
 
 
@@ -153,7 +154,9 @@ def recover(
         return data.chosen(list(range(0, data.runs, 2)))
 
     judge = metric_for(metric, samples, network)
-    request = Request(model, base, judged, judge, goal, limit, journal, words, None, fitted, name)
+    request = Request(
+        model, base, judged, judge, goal, limit, journal, words, None, fitted, samples.some(2 * JUDGED_RUNS), name
+    )
     return searched(request, where, progress, say)
 
 
@@ -183,7 +186,8 @@ def searched(asked: Request, where: Evaluation, progress: Progress, say: Say) ->
         meter = Meter(asked.metric, asked.judged, counted_where)
         held = Meter(asked.metric, asked.held, where) if asked.held is not None else None
         progress("measuring the model as given", 0, round(asked.limit))
-        for one in filter(None, (meter, held)):
+        whole = None if asked.whole is None else Meter(asked.metric, asked.whole, counted_where)
+        for one in filter(None, (meter, held, whole)):
             one.set_reference(folded(explicit.model), explicit.ends)
         most = max(LEAST_SECONDS, (time.monotonic() - begun) * asked.limit)
         say(
@@ -202,14 +206,15 @@ def searched(asked: Request, where: Evaluation, progress: Progress, say: Say) ->
                 told = left
                 say(f"{held}; {_duration(max(left, 0))} left at most")
 
-        def bench_of(fitted: Fitted) -> Bench:
+        def bench_of(fitted: Fitted, meter: Meter) -> Bench:
             return Bench(Path(asked.model), asked.base, meter, journal, remembering, where, fitted)
 
-        search, bench, translation, notes = _settled(asked, bench_of, _is_float(explicit), tell, say)
+        benches = [bench_of(asked.fitted, meter), *([bench_of(_everything, whole)] if whole else [])]
+        search, bench, translation, notes = _settled(asked, benches, _is_float(explicit), tell, say)
         if search.interrupted:
             say("The search ended early, with the best result so far; the same command again continues it.")
         meter.samples.check_unchanged()
-        found = _found(search, bench, meter, held, notes)
+        found = _found(search, bench, whole if notes and whole else meter, held, notes)
     goal = dataclasses.replace(asked.goal, holds=search.best is not None)
     words = shlex.join([*asked.command, *search.chosen.point.words(asked.base)])
     about = {"schema_version": SCHEMA_VERSION, "kind": KIND, "generator": f"qdq-translator {__version__}"}
@@ -221,24 +226,27 @@ def searched(asked: Request, where: Evaluation, progress: Progress, say: Say) ->
 
 def _settled(
     asked: Request,
-    bench_of: Callable[[Fitted], Bench],
+    benches: Sequence[Bench],
     is_float: bool,
     report: Callable[[Evaluated, Optional[Evaluated]], None],
     say: Say,
 ) -> tuple[Search, Bench, Translation, list[str]]:
-    """The search; its best point, translated with the ranges of all samples; notes. If that is another plan than what
-    was measured, the best point is the only proposal of a search with these ranges."""
+    """The search; its best point, translated with the ranges of all samples; notes. benches: the second is for all
+    samples. If the translation is not what was measured, or loses more there than it may, the best point is the only
+    proposal of a search with the second."""
     options, notes = proposals(asked.base, is_float), []  # type: list[Proposal], list[str]
-    for fitted in (asked.fitted, _everything):
-        bench = bench_of(fitted)
+    for bench in benches:
         search = Search(bench, asked.goal, asked.limit + (bench.passes if notes else 0.0), report)
         search.run(options)
         bench.unlimited()
         translation = bench.translation(search.chosen.point, asked.name)
-        if fitted is _everything or cost_of(translation).is_like(search.chosen.cost):
+        if bench is benches[-1] or search.best is None:
             break
-        say(OTHER_PLAN)
-        options, notes = [Proposal(dict(search.chosen.point.changes))], [OTHER_PLAN]
+        alike = cost_of(translation).is_like(search.chosen.cost)
+        if alike and benches[-1].measured(translation).drop <= asked.goal.most:
+            break
+        say(NOT_AS_MEASURED)
+        options, notes = [Proposal(dict(search.chosen.point.changes))], [NOT_AS_MEASURED]
     return search, bench, translation, notes
 
 
