@@ -135,7 +135,7 @@ def test_a_float_model_gets_all_files(data: Path, tmp_path: Path) -> None:
         model(text, **{n: v.astype(np.float32) for n, v in weights.items() if n in ["w", "g", "b", "m", "v", "u"]}),
         float_model,
     )
-    with pytest.raises(UserError, match="--calibrate"):
+    with pytest.raises(UserError, match="Give data to calibrate it on"):
         translate(float_model)
     assert main(["translate", "-i", str(float_model), "--calibrate", str(data), "-o", str(tmp_path / "out")]) == 0
     written = sorted(path.name for path in (tmp_path / "out").iterdir())

@@ -97,10 +97,11 @@ class TensorTypes:
             self.impossible = ""
             known = self._inferred(model, list(graph.nodes))
             # not everything follows from the inputs, as ONNX infers it
-            if not (known.keys() >= graph.producer.keys() and _all_static(known)):
+            self._is_static = known.keys() >= graph.producer.keys() and _all_static(known)
+            if not self._is_static:
                 self._integers = complete_shapes(graph, self._values, self._declared)
                 known = {name: _form(value) for name, value in self._values.items()}
-            self._is_static = known.keys() >= graph.producer.keys() and _all_static(known)
+                self._is_static = known.keys() >= graph.producer.keys() and _all_static(known)
             self._known = {**known, **self._source.stored}
 
     def _follows(self, before: TensorTypes) -> bool:
@@ -230,7 +231,7 @@ def _is_closed(graph: Graph, nodes: Iterable[Node], tensors: Iterable[str]) -> b
 
 
 def _all_static(forms: Mapping[str, _Form]) -> bool:
-    return all(_static(shape) is not None for _, shape in forms.values())
+    return None not in [_static(shape) for _, shape in forms.values()]  # a generator would cost a call for each
 
 
 def _form(value: ValueInfoProto) -> _Form:

@@ -254,7 +254,7 @@ class Bakery:
         if not params.centred:
             codes = codes.astype(np.int32) - along(params.zero_point, params.axis, codes.ndim).astype(np.int32)
         if params.symmetric and codes.dtype in (np.int8, np.int32):
-            self.saturated = int(np.count_nonzero(codes == -128))
+            self.saturated = int(np.count_nonzero(codes == -128)) if codes.min(initial=0) <= -128 else 0
             if self.saturated:  # TensorRT's weights end at -127 (fact 5.1)
                 return np.maximum(codes, -127)
         return codes
