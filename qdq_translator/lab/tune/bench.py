@@ -130,7 +130,7 @@ class Bench:
         where: Evaluation,
         fitted: Callable[[Samples], Samples] = lambda samples: samples,
     ) -> None:
-        self.model, self.base, self._meter, self._journal, self._fitted = model, base, meter, journal, fitted
+        self.model, self.base, self.meter, self._journal, self._fitted = model, base, meter, journal, fitted
         self._remembering, self._where = remembering, where
         self._simulation = dataclasses.replace(SimulationOptions.on(base.target), fp16=True)
         self._ready: dict[Point, Prepared] = {}
@@ -143,7 +143,7 @@ class Bench:
     @property
     def passes(self) -> float:
         """Passes of the network over the samples that were needed so far."""
-        return self._remembering.runs / self._meter.samples.runs
+        return self._remembering.runs / self.meter.samples.runs
 
     def unlimited(self) -> None:
         """What follows may take longer than the time of the search."""
@@ -207,20 +207,20 @@ class Bench:
     def measure(self, point: Point, most: float) -> Measured:
         """most: a drop beyond which the score is of no interest. Raises UserError."""
         model, digest = self._model(point)
-        key = f"{self._meter.samples.digest} {digest}"
+        key = f"{self.meter.samples.digest} {digest}"
         row, before = self._journal.get(f"measured {key}", ((), most))
         measured = Measured(*row) if row else None
         if measured is not None and (measured.complete or before == most):
-            self._remembering.runs += measured.samples / self._meter.samples.batch
+            self._remembering.runs += measured.samples / self.meter.samples.batch
             return measured
-        measured = self._meter.measure(model, most)
+        measured = self.meter.measure(model, most)
         self._journal[f"measured {key}"] = dataclasses.astuple(measured), most
         return measured
 
     def measured(self, made: Translation) -> Measured:
         """The measurement of a translation, as it will be written, on all samples."""
         model = simulate(ImplicitNetwork.of(made), self._simulation).model
-        return self._meter.measure(model, math.inf)
+        return self.meter.measure(model, math.inf)
 
     def again(self, point: Point, meter: Meter) -> Measured:
         """The measurement of a point on all samples of another meter."""
@@ -237,11 +237,11 @@ class Bench:
 
     def _account(self, point: Point) -> Account:
         if point not in self._accounts:
-            few = self._meter.samples.some(ACCOUNT_RUNS)
-            passes = ACCOUNT_PASSES * self._meter.samples.runs / few.runs
+            few = self.meter.samples.some(ACCOUNT_RUNS)
+            passes = ACCOUNT_PASSES * self.meter.samples.runs / few.runs
             where = dataclasses.replace(self._where, engine=self._remembering.fresh())
             judge = Judge(self._network(point), self._simulation, few, where=where)
-            key = f"account {self._meter.samples.digest} {self.identity(point)}"
+            key = f"account {self.meter.samples.digest} {self.identity(point)}"
             self._accounts[point] = self._remembering.remembered(key, lambda: account(judge, passes=passes))
         return self._accounts[point]
 

@@ -183,12 +183,20 @@ def searched(asked: Request, where: Evaluation, progress: Progress, say: Say) ->
     with contextlib.closing(Journal(asked.journal, about)) as journal:
         remembering = Remembering(where.engine, journal)
         counted_where = dataclasses.replace(where, engine=remembering.fresh())
-        meter = Meter(asked.metric, asked.judged, counted_where)
-        held = Meter(asked.metric, asked.held, where) if asked.held is not None else None
+        reference = folded(explicit.model)
+
+        def meter_of(samples: Samples, where: Evaluation) -> Meter:
+            made = Meter(asked.metric, samples, where)
+            made.set_reference(reference, explicit.ends)
+            return made
+
+        def bench_of(fitted: Fitted, samples: Samples) -> Bench:
+            meter = meter_of(samples, counted_where)
+            return Bench(Path(asked.model), asked.base, meter, journal, remembering, where, fitted)
+
         progress("measuring the model as given", 0, round(asked.limit))
-        whole = None if asked.whole is None else Meter(asked.metric, asked.whole, counted_where)
-        for one in filter(None, (meter, held, whole)):
-            one.set_reference(folded(explicit.model), explicit.ends)
+        first = bench_of(asked.fitted, asked.judged)
+        meter, held = first.meter, None if asked.held is None else meter_of(asked.held, where)
         most = max(LEAST_SECONDS, (time.monotonic() - begun) * asked.limit)
         say(
             f"{counted(len(meter.samples), 'sample')} decide; at most {asked.limit:g} passes of the network over them, "
@@ -206,48 +214,52 @@ def searched(asked: Request, where: Evaluation, progress: Progress, say: Say) ->
                 told = left
                 say(f"{held}; {_duration(max(left, 0))} left at most")
 
-        def bench_of(fitted: Fitted, meter: Meter) -> Bench:
-            return Bench(Path(asked.model), asked.base, meter, journal, remembering, where, fitted)
-
-        benches = [bench_of(asked.fitted, meter), *([bench_of(_everything, whole)] if whole else [])]
-        search, bench, translation, notes = _settled(asked, benches, _is_float(explicit), tell, say)
+        search, bench, translation, notes = _settled(asked, first, bench_of, _is_float(explicit), tell, say)
         if search.interrupted:
             say("The search ended early, with the best result so far; the same command again continues it.")
         meter.samples.check_unchanged()
-        found = _found(search, bench, whole if notes and whole else meter, held, notes)
+        found = _found(search, bench, held, notes)
+    results = _results(
+        asked, Source(source.file, source.sha256), search, {**found, "seconds": time.monotonic() - begun}
+    )
+    return Outcome(results, translation, journal.note)
+
+
+def _results(asked: Request, model: Source, search: Search, found: dict[str, Any]) -> tune_rows.Tuning:
+    """NAME_tune.json. found: what does not depend on the request, and the seconds."""
     goal = dataclasses.replace(asked.goal, holds=search.best is not None)
     words = shlex.join([*asked.command, *search.chosen.point.words(asked.base)])
     about = {"schema_version": SCHEMA_VERSION, "kind": KIND, "generator": f"qdq-translator {__version__}"}
-    file = Source(source.file, source.sha256)
-    more: dict[str, Any] = {**about, **found, "limit": asked.limit, "model": file, "goal": goal, "command": words}
-    results = tune_rows.Tuning(**more, seconds=time.monotonic() - begun)
-    return Outcome(results, translation, journal.note)
+    more: dict[str, Any] = {**about, **found, "limit": asked.limit, "model": model, "goal": goal, "command": words}
+    return tune_rows.Tuning(**more)
 
 
 def _settled(
     asked: Request,
-    benches: Sequence[Bench],
+    first: Bench,
+    bench_of: Callable[[Fitted, Samples], Bench],
     is_float: bool,
     report: Callable[[Evaluated, Optional[Evaluated]], None],
     say: Say,
 ) -> tuple[Search, Bench, Translation, list[str]]:
-    """The search; its best point, translated with the ranges of all samples; notes. benches: the second is for all
-    samples. If the translation is not what was measured, or loses more there than it may, the best point is the only
-    proposal of a search with the second."""
-    options, notes = proposals(asked.base, is_float), []  # type: list[Proposal], list[str]
-    for bench in benches:
-        search = Search(bench, asked.goal, asked.limit + (bench.passes if notes else 0.0), report)
-        search.run(options)
-        bench.unlimited()
-        translation = bench.translation(search.chosen.point, asked.name)
-        if bench is benches[-1] or search.best is None:
-            break
-        alike = cost_of(translation).is_like(search.chosen.cost)
-        if alike and benches[-1].measured(translation).drop <= asked.goal.most:
-            break
-        say(NOT_AS_MEASURED)
-        options, notes = [Proposal(dict(search.chosen.point.changes))], [NOT_AS_MEASURED]
-    return search, bench, translation, notes
+    """The search; its bench; its best point, translated with the ranges of all samples; notes. If that translation
+    is not what was measured, or loses more on all samples than it may, its point is the only proposal of a search with
+    all. bench_of: makes a bench with these samples."""
+    search = Search(first, asked.goal, asked.limit, report)
+    search.run(proposals(asked.base, is_float))
+    first.unlimited()
+    translation = first.translation(search.chosen.point, asked.name)
+    if asked.whole is None or search.best is None:
+        return search, first, translation, []
+    bench = bench_of(_everything, asked.whole)
+    alike = cost_of(translation).is_like(search.chosen.cost)
+    if alike and bench.measured(translation).drop <= asked.goal.most:
+        return search, first, translation, []
+    say(NOT_AS_MEASURED)
+    again = Search(bench, asked.goal, asked.limit + bench.passes, report)
+    again.run([Proposal(dict(search.chosen.point.changes))])
+    bench.unlimited()
+    return again, bench, bench.translation(again.chosen.point, asked.name), [NOT_AS_MEASURED]
 
 
 def _is_float(explicit: ExplicitNetwork) -> bool:
@@ -273,10 +285,10 @@ def _about(asked: Request, sha256: str, where: Evaluation) -> dict[str, Any]:
     }
 
 
-def _found(search: Search, bench: Bench, meter: Meter, held: Optional[Meter], notes: Sequence[str]) -> dict[str, Any]:
+def _found(search: Search, bench: Bench, held: Optional[Meter], notes: Sequence[str]) -> dict[str, Any]:
     """The part of the results that does not depend on the request. held: measures the front on samples that the search
     did not see. notes: on the ranges."""
-    everything = list(search.found.values())
+    meter, everything = bench.meter, list(search.found.values())
     front = pareto(everything)
     usual = [found for found in everything if found.why == FP16 or found.point == Point()]
     again = {found.point: bench.again(found.point, held) for found in (*usual, *front)} if held is not None else {}
