@@ -63,10 +63,10 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
     deaths = tmp_path / "deaths"
     deaths.touch()
     done: list[int] = []
-    with contextlib.closing(Processes(2)) as engine:
+    with contextlib.closing(Processes(1)) as engine:  # of two, one may do all that is left before the other is replaced
         total, pids, count = engine.run(Floats(100, str(deaths), 1), shards(200), done.append)
     assert deaths.read_text() == "dead\n" and count == 200 and done[-1] == 200
-    assert total == InProcess(1).run(Floats(), shards(200))[0] and len(pids) > 1
+    assert total == InProcess(1).run(Floats(), shards(200))[0] and len(pids) == 2
 
 
 def test_work_that_ends_every_worker_is_given_up(tmp_path: Path) -> None:
