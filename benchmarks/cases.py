@@ -172,7 +172,7 @@ ROWS: tuple[tuple[str, str, Now], ...] = (
 def main() -> None:
     print("| case | reported of 0.3.0 | now |\n| --- | --- | --- |")
     with tempfile.TemporaryDirectory() as work:
-        for number, (case, before, now) in zip(itertools.count(), ROWS):
+        for number, (case, before, now) in enumerate(ROWS):
             folder = Path(work) / str(number)
             folder.mkdir()
             print(f"| {case} | {before} | {now(folder)} |", flush=True)

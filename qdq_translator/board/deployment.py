@@ -69,6 +69,11 @@ class Deployed:
     accuracy: Sequence[str] = ()
     other: Optional[Deployed] = None
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """Sentences on the data that the verification was made with, () without one."""
+        return self.verification.notes if self.verification is not None else ()
+
     def in_words(self) -> str:
         """Device, time and verdict of one of two variants."""
         time = milliseconds(total_of(self.report.cost))
@@ -371,7 +376,7 @@ def _page(made: Deployed, chosen: Mapping[str, Any], bundle: Bundle, work: Path)
     figures = [f"- time: {line}" for line in time_lines(made.report.cost, made.report.dla is not None)] + [
         f"- accuracy: {told.accuracy()}"
     ]
-    figures += [f"- data: {note}" for note in (made.verification.notes if made.verification is not None else ())]
+    figures += [f"- data: {note}" for note in made.notes]
     parts = [_HEAD.format(made.name, made.board, bundle.platform.name, version, device, told.words, told.reason, rows)]
     parts.insert(1, "\n".join(figures) + "\n")
     parts.append(_files_table(made, work))

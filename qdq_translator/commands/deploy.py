@@ -33,8 +33,7 @@ def _draw(made: Deployed) -> None:
     rows = [("good?", f"{told.words}: {told.reason}")]
     rows += time_rows(report.cost, report.dla is not None)
     if told.good is not None:
-        notes = made.verification.notes if made.verification is not None else ()
-        rows += [("" if number else "data", note) for number, note in enumerate(notes[:2])]
+        rows += [("" if number else "data", note) for number, note in enumerate(made.notes[:2])]
         rows += [("accuracy", told.accuracy()), *(("", line) for line in made.accuracy[:2])]
     macs = report.coverage.macs
     if macs.total:

@@ -196,13 +196,13 @@ def _same(
 
 
 def _take_rounded(plain: Graph, paired: Graph) -> None:
-    """Gives weights of `plain` the values that they have in `paired`, where both differ by at most a half of a step of
-    255: an output that is the small rest of a large sum amplifies that without bound."""
+    """Gives weights of `plain` the values that they have in `paired`, where both differ by at most half a step,
+    of 127 up to the largest magnitude: an output that is the small rest of a large sum amplifies that without bound."""
     for node in list(plain.nodes):
         other = paired.producer.get(node.outputs[0])
-        for name, rounded in zip(
-            node.inputs, other.inputs if other is not None and other.op_type == node.op_type else ()
-        ):
+        if other is None or other.op_type != node.op_type:
+            continue
+        for name, rounded in zip(node.inputs, other.inputs):
             given, values = plain.array(name), paired.array(rounded)
             if given is not None and values is not None and _is_rounded(given, values):
                 plain.replace_use(node, name, plain.constant(f"{node.outputs[0]}/{name}/rounded", values))

@@ -409,8 +409,7 @@ def read_log(path: Path) -> BuildLog:
 
 def _lines(path: Path) -> Iterator[str]:
     """Lines of UTF-8 or UTF-16 (Windows' shell) text, at most 64 Ki characters each, without the zeros that a log
-    emptied in use begins with: the cause of a failure is among
-    the last ones, the version among the first."""
+    emptied in use begins with: the cause of a failure is among the last ones, the version among the first."""
     import io
     import sys
 

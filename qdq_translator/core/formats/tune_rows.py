@@ -17,10 +17,6 @@ FP16: Final = "all layers in FP16"
 """`why` that point was measured."""
 
 
-SAME_MACS: Final = 0.02
-"""Difference of the shares of MACs in INT8 of plans that count as the same."""
-
-
 class Cost(Row):
     """milliseconds: estimated, of the layers on the DLA; None without an estimate. gpu_layers: not supported by the
     DLA. int8_macs: share (0 to 1) of MACs in INT8. higher_layers: layers above INT8."""
@@ -35,10 +31,6 @@ class Cost(Row):
         """Less is better. A GPU layer has no estimated time, so their number is first; without a DLA, MACs decide."""
         time = round(self.milliseconds, 9) if self.milliseconds is not None else 0.0
         return (self.gpu_layers, time, round(1 - self.int8_macs, 9), self.higher_layers)
-
-    def is_like(self, other: Cost) -> bool:
-        """Whether about as much is in INT8."""
-        return abs(self.int8_macs - other.int8_macs) <= SAME_MACS
 
 
 class Measured(Row):

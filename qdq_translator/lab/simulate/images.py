@@ -59,8 +59,8 @@ def image_options(options: Any, metadata: Mapping[str, str]) -> ImageOptions:
     asked = {"mean": options.image_mean, "std": options.image_std, "resize": options.resize, "colors": options.colors}
     asked = {name: value for name, value in asked.items() if value not in ([], (), "auto")}
     found = {**stated, **asked}
-    if max(options.image_mean, default=0.0) > 1:
-        value = options.image_mean[0]
+    value = max(options.image_mean, default=0.0)
+    if value > 1:
         what = f"--image_mean {value:g} is out of range: it is of pixels from 0 to 1."
         raise UserError(what, f"Divide it by 255 ({value / 255:.4g}), and the deviation too.")
     rest = "as ultralytics" if theirs else "by the model's metadata" if stated else "by default"

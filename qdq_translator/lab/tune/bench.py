@@ -39,6 +39,15 @@ ACCOUNT_RUNS, ACCOUNT_PASSES = 32, 4.0
 """The noise account: the samples that it is for, and its passes over all samples."""
 
 
+Fitted = Callable[[Samples], Samples]
+"""Chooses the calibration data that ranges come from."""
+
+
+def everything(data: Samples) -> Samples:
+    """The `Fitted` that chooses all data."""
+    return data
+
+
 class OutOfTime(Exception):
     """The time of a search is over."""
 
@@ -109,7 +118,7 @@ class _Counting(Engine):
 class _Fitting(OnnxRuntime):
     """A laboratory with only those of the calibration data that `fitted` chooses."""
 
-    fitted: Callable[[Samples], Samples] = lambda samples: samples
+    fitted: Fitted = everything
 
     def samples(self, graph: Graph, settings: Settings) -> Samples:
         return self.fitted(super().samples(graph, settings))
@@ -128,7 +137,7 @@ class Bench:
         journal: Journal,
         remembering: Remembering,
         where: Evaluation,
-        fitted: Callable[[Samples], Samples] = lambda samples: samples,
+        fitted: Fitted = everything,
     ) -> None:
         self.model, self.base, self.meter, self._journal, self._fitted = model, base, meter, journal, fitted
         self._remembering, self._where = remembering, where
@@ -145,13 +154,10 @@ class Bench:
         """Passes of the network over the samples that were needed so far."""
         return self._remembering.runs / self.meter.samples.runs
 
-    def unlimited(self) -> None:
-        """What follows may take longer than the time of the search."""
-        self._remembering.until = math.inf
-
     def translation(self, point: Point, name: Optional[str] = None) -> Translation:
-        """The translation of a point with the ranges of all calibration data. name: base name of its files. Raises
-        UserError."""
+        """The translation of a point with the ranges of all calibration data, which ends the time of the search: it and
+        what follows take as long as they need. name: base name of its files. Raises UserError."""
+        self._remembering.until = math.inf
         where = dataclasses.replace(self._where, engine=self._remembering)
         return translate(self.model, point.options(self.base), name, where=where)
 

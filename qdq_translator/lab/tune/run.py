@@ -31,7 +31,7 @@ from qdq_translator.lab.simulate.evaluation import HERE, Evaluation
 from qdq_translator.lab.simulate.inputs import Samples, given_samples, usable
 from qdq_translator.lab.simulate.run import ExplicitNetwork, folded
 from qdq_translator.lab.simulate.user_metric import UserMetric, metric_for, metric_of
-from qdq_translator.lab.tune.bench import Bench, Remembering, cost_of
+from qdq_translator.lab.tune.bench import Bench, Fitted, Remembering, cost_of, everything
 from qdq_translator.lab.tune.journal import Journal
 from qdq_translator.lab.tune.meter import CONFIDENCE, LEAST_SAMPLES, Meter
 from qdq_translator.lab.tune.points import Point, Proposal, proposals
@@ -53,6 +53,8 @@ NOT_AS_MEASURED = (
     "Measured on all samples and with the ranges of all, the best point loses more than with those of every second "
     "one: layers in FP16 are searched again, and all samples give ranges and decide."
 )
+SAME_MACS = 0.02
+"""Difference of the shares of MACs in INT8 up to which a translation has the plan that was measured."""
 SCHEMA_VERSION = 1
 KIND = "qdq-translator tuning"
 JOURNAL_SUFFIX, RESULTS_SUFFIX = "_tune.sqlite", "_tune.json"
@@ -73,14 +75,6 @@ def places(output_dir: str, model: str) -> tuple[Path, Path]:
     return folder / f"{name}{JOURNAL_SUFFIX}", folder / f"{name}{RESULTS_SUFFIX}"
 
 
-Fitted = Callable[[Samples], Samples]
-"""Chooses the calibration data that ranges come from."""
-
-
-def _everything(data: Samples) -> Samples:
-    return data
-
-
 @dataclasses.dataclass(frozen=True)
 class Request:
     """A search. base: options that points change. judged: samples that decide; held: others, for the table; whole: all,
@@ -97,7 +91,7 @@ class Request:
     journal: Path
     command: Sequence[str]
     held: Optional[Samples] = None
-    fitted: Fitted = _everything
+    fitted: Fitted = everything
     whole: Optional[Samples] = None
     name: Optional[str] = None
 
@@ -247,18 +241,16 @@ def _settled(
     all. bench_of: makes a bench with these samples."""
     search = Search(first, asked.goal, asked.limit, report)
     search.run(proposals(asked.base, is_float))
-    first.unlimited()
     translation = first.translation(search.chosen.point, asked.name)
     if asked.whole is None or search.best is None:
         return search, first, translation, []
-    bench = bench_of(_everything, asked.whole)
-    alike = cost_of(translation).is_like(search.chosen.cost)
+    bench = bench_of(everything, asked.whole)
+    alike = abs(cost_of(translation).int8_macs - search.chosen.cost.int8_macs) <= SAME_MACS
     if alike and bench.measured(translation).drop <= asked.goal.most:
         return search, first, translation, []
     say(NOT_AS_MEASURED)
     again = Search(bench, asked.goal, asked.limit + bench.passes, report)
     again.run([Proposal(dict(search.chosen.point.changes))])
-    bench.unlimited()
     return again, bench, bench.translation(again.chosen.point, asked.name), [NOT_AS_MEASURED]
 
 
@@ -288,9 +280,9 @@ def _about(asked: Request, sha256: str, where: Evaluation) -> dict[str, Any]:
 def _found(search: Search, bench: Bench, held: Optional[Meter], notes: Sequence[str]) -> dict[str, Any]:
     """The part of the results that does not depend on the request. held: measures the front on samples that the search
     did not see. notes: on the ranges."""
-    meter, everything = bench.meter, list(search.found.values())
-    front = pareto(everything)
-    usual = [found for found in everything if found.why == FP16 or found.point == Point()]
+    meter, evaluated = bench.meter, list(search.found.values())
+    front = pareto(evaluated)
+    usual = [found for found in evaluated if found.why == FP16 or found.point == Point()]
     again = {found.point: bench.again(found.point, held) for found in (*usual, *front)} if held is not None else {}
 
     def row(found: Evaluated) -> tune_rows.Tuned:
@@ -310,7 +302,7 @@ def _found(search: Search, bench: Bench, held: Optional[Meter], notes: Sequence[
         "sensitivity": tuple(bench.rankings()),
         "best": row(search.chosen),
         "front": tuple(map(row, front)),
-        "points": tuple(map(row, everything)),
+        "points": tuple(map(row, evaluated)),
     }
 
 

@@ -7,7 +7,7 @@ Initializers are ONNX `TensorProto`s, or `Weight`s if they are large or were cre
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Callable, Dict, Hashable, Iterable, Iterator, Mapping, Optional, Tuple, TypeVar
+from typing import Any, Callable, Container, Dict, Hashable, Iterable, Iterator, Mapping, Optional, Tuple, TypeVar
 
 import numpy as np
 import onnx
@@ -353,6 +353,11 @@ class Graph:
     def consumers(self, name: str) -> list[Node]:
         """Nodes that read the tensor, each once, oldest connection first."""
         return list(self._consumers.get(name, {}).values())
+
+    def is_read_within(self, tensors: Iterable[str], nodes: Container[int]) -> bool:
+        """True if every node that reads one of the tensors is among `nodes`, which are ids (`id`); graph outputs do not
+        count."""
+        return all(id(reader) in nodes for name in tensors for reader in self.consumers(name))
 
     def consumer_count(self, name: str) -> int:
         return len(self._consumers.get(name, {}))

@@ -105,7 +105,9 @@ class TensorTypes:
             self._known = {**known, **self._source.stored}
 
     def _follows(self, before: TensorTypes) -> bool:
-        """Whether all shapes are numbers, and the edits since `before` change only types that edited nodes read."""
+        """Copies the types of the graph before its last edits, with new ones for the outputs of edited nodes.
+        Returns False, and no types, if that does not suffice: a size is unknown, or a node that was not edited
+        reads a tensor of another type than before."""
         graph, known = self._graph, before._known
         nodes = self._source.edited(graph, before._source) if before._is_static and not before.impossible else None
         if nodes is None:
@@ -113,7 +115,8 @@ class TensorTypes:
         made, fresh = _made(nodes), self._behind(before, nodes)
         if self.impossible or not (fresh.keys() >= made and _all_static(fresh)):
             return False
-        if not _is_closed(graph, nodes, (name for name in made if fresh[name] != known.get(name))):
+        changed = (name for name in made if fresh[name] != known.get(name))
+        if not graph.is_read_within(changed, {id(node) for node in nodes}):
             return False
         rest = [name for name in (*graph.inputs, *graph.producer) if name not in made]
         self._values.update((name, before._values[name]) for name in rest)
@@ -222,12 +225,6 @@ def _static(shape: Optional[tuple[Dim, ...]]) -> Optional[tuple[int, ...]]:
 
 def _made(nodes: Iterable[Node]) -> set[str]:
     return {name for node in nodes for name in node.outputs if name}
-
-
-def _is_closed(graph: Graph, nodes: Iterable[Node], tensors: Iterable[str]) -> bool:
-    """Whether only these nodes read these tensors."""
-    known = {id(node) for node in nodes}
-    return all(id(reader) in known for name in tensors for reader in graph.consumers(name))
 
 
 def _all_static(forms: Mapping[str, _Form]) -> bool:

@@ -95,7 +95,8 @@ def planned(network: Network, scaled: Decision, settings: Settings, diagnostics:
 
 
 def _located(network: Network, scaled: Decision, settings: Settings, diagnostics: Diagnostics) -> Decision:
-    """The same with the plan for a GPU, and with the device of each layer on a DLA."""
+    """`scaled` with its plan for the scales alone, and for a DLA with the verdicts and the device of each layer (`dla`,
+    `placed`); without the estimate, which `settled` adds. Raises UserError if --keep_fp16 names no layer."""
     graph, context, shared = network.graph, scaled.context, scaled.shared
     scales = context.scales
     types = network.planned_types if settings.hardware.generation else network.types
@@ -121,7 +122,8 @@ def _located(network: Network, scaled: Decision, settings: Settings, diagnostics
 
 
 def settled(network: Network, made: Decision, settings: Settings, diagnostics: Diagnostics) -> Decision:
-    """The same with the estimated time, and the plan for the device of each layer."""
+    """`made`, of `_located`, with the estimated time (`costs`) and a plan that has the device of each layer. Reports
+    what INT8 rounds for LayerNormalizations (rule P1)."""
     graph, plan, dla = network.graph, made.plan, made.dla
     costs: Optional[CostPlan] = None
     if dla is not None:

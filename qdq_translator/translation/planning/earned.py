@@ -49,6 +49,7 @@ def faster(
     least = first = outcome(network, settings)
     best = network, settings, said
     out, around = first.useless, _amid_the_gpu(network, first)
+    made = {node.name: [name for name, _ in one.before] for one in network.applied for node, _ in one.after}
     for _ in range(_ROUNDS if first.ends is not None else 0):
         if not out:
             break
@@ -57,8 +58,7 @@ def faster(
         refuted = {**together(lossy, out), ANY_RULE: around}
         now, messages = dataclasses.replace(settings, refuted=refuted), Diagnostics()
         other = read(now, messages)
-        made = ((node.name, [name for name, _ in one.before]) for one in network.applied for node, _ in one.after)
-        other.undone = dict(made)
+        other.undone = made
         found = outcome(other, now)
         if found.ends is not None and found.loses_to(least) <= NEAR:
             report_left_out(lossy, messages)

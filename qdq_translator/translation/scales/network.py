@@ -94,7 +94,7 @@ class Network:
         """Constant -> what an earlier reading of the model made of it (`quantizers.constants.Bakery`)."""
         self.applied: list[Applied] = []
         self.undone: dict[str, list[str]] = {}
-        """Node that a rewrite made which is left out by now (rule R1) -> the nodes that it would replace."""
+        """Node that a rewrite, perhaps one that is left out by now (rule R1), makes -> the nodes that it replaces."""
         self.derived: list[DerivedScale] = []
         self.withheld: dict[str, str] = {}
         self.original: Optional[Any] = None

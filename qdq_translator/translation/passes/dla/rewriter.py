@@ -64,7 +64,7 @@ class Rewriter(editor.Editor):
 
     @property
     def allows_all(self) -> bool:
-        """Whether the current rule may be applied to every node."""
+        """True if the current rule may be applied to every node; False if `allows` excepts some."""
         return not self._refuted
 
     def allows(self, node: Node) -> bool:
@@ -127,8 +127,7 @@ class Rewriter(editor.Editor):
 
     def is_closed(self, tensors: Sequence[str], inside: Container[int]) -> bool:
         """True if none of the tensors is a graph output, and only nodes with these ids read them."""
-        readers = [id(reader) for name in tensors for reader in self.graph.consumers(name)]
-        return all(reader in inside for reader in readers) and not any(name in self.graph.outputs for name in tensors)
+        return self.graph.is_read_within(tensors, inside) and not any(name in self.graph.outputs for name in tensors)
 
     def _layer(self, node: Node) -> Layer:
         if self._context is None or self._context.types is not self.types:
