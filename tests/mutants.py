@@ -1,13 +1,13 @@
-"""A random sample of the mutants of scales/, quantizers/, passes/ and targets/: how many do the tests notice?
+"""A random sample of the mutants of the package: how many do the tests of their folder notice?
 
-    python -m tests.mutants --state mutants.json --map          which test runs which line (the tests of `_TESTS`, once)
+    python -m tests.mutants --state mutants.json --map          which test runs which line (each once; [--processes 2])
     python -m tests.mutants --state mutants.json --sample 250 --seed 2026 [--processes 2]
     python -m tests.mutants --state mutants.json --anew         the survivors once more: imported, and before all tests of their line
     python -m tests.mutants --state mutants.json --show         share and interval, and every survivor as a diff
 
 Needs `pip install mutmut coverage` (mutmut 3 makes the mutants, this runs them). Each mutant of the sample meets the tests
-that run its line, the closest first, in a process of its own, until one fails, `_MOST_SECONDS` of processor time are over, or
-there are none left. Not drawn: mutants that only change the text of a sentence (tests compare numbers and names, not wording;
+of its folder (the table in CONTRIBUTING.md, with its last row) that run its line, the closest first, in a process of its own,
+until one fails, `_MOST_SECONDS` of processor time are over, or there are none left. Not drawn: mutants that only change the text of a sentence (tests compare numbers and names, not wording;
 tests/data/sentences.txt holds the wording), and those outside functions. A run goes on where `--state` ends.
 """
 
@@ -22,8 +22,10 @@ import importlib.machinery
 import inspect
 import json
 import math
+import multiprocessing
 import os
 import random
+import re
 import resource
 import select
 import signal
@@ -35,50 +37,6 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 ROOT = Path(__file__).resolve().parents[1]
 _NOT_HERE = ("onnxoptimizer_backend.py",)
 """Runs on Python 3.9 alone, and is tested there (.ci/run)."""
-ROOMS = ("scales", "quantizers", "passes", "targets")
-_TESTS = [
-    "dla",
-    "test_annotate.py",
-    "test_budget.py",
-    "test_cli.py",
-    "test_corners.py",
-    "test_damage.py",
-    "test_dla.py",
-    "test_graph.py",
-    "test_inference_flags.py",
-    "test_keep_fp16.py",
-    "test_names.py",
-    "test_networks_by_chance.py",
-    "test_operators.py",
-    "test_parser_names.py",
-    "test_parsed_network.py",
-    "test_pipeline.py",
-    "test_placement.py",
-    "test_plan.py",
-    "test_plan_command.py",
-    "test_properties.py",
-    "test_qparams.py",
-    "test_records.py",
-    "test_reference_agreement.py",
-    "test_report.py",
-    "test_restore.py",
-    "test_root_causes.py",
-    "test_rules.py",
-    "test_rules_dialects.py",
-    "test_rules_folding.py",
-    "test_rules_inference.py",
-    "test_rules_matmul.py",
-    "test_rules_no_ops.py",
-    "test_rules_normal_forms.py",
-    "test_rules_parser_forms.py",
-    "test_rules_quantizers.py",
-    "test_rules_sidecars.py",
-    "test_silent_faults.py",
-    "test_unify.py",
-    "test_users_names.py",
-    "test_verdicts_by_chance.py",
-    "test_what_if.py",
-]
 _MOST_SECONDS = 20
 _MOST_TESTS = 300
 """Tests that one mutant meets at most, the closest ones."""
@@ -88,48 +46,88 @@ _RECORDS = "test_records.py"
 
 
 def files() -> list[Path]:
-    package = ROOT / "qdq_translator" / "translation"
-    return sorted(p for room in ROOMS for p in (package / room).rglob("*.py"))
+    return sorted((ROOT / "qdq_translator").rglob("*.py"))
+
+
+def folders() -> list[tuple[list[Path], list[str]]]:
+    """(files, tests) of each row of CONTRIBUTING's table: a file belongs to the longest path that it lies in, and to the last row."""
+    page = (
+        (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Tests of a folder")[1].split("## Recipes")[0]
+    )
+    rows = [row.split("|")[1:3] for row in re.findall(r"^\|.*", page, re.M)[2:]]
+    paths = [[f"qdq_translator/{path}" for path in re.findall(r"`(\S+)`", named)] for named, _ in rows]
+    of: list[list[Path]] = [[] for _ in rows]
+    for file in files():
+        name = file.relative_to(ROOT).as_posix()
+        around = {path: row for row, some in enumerate(paths) for path in some if name.startswith(path)}
+        if around:
+            of[around[max(around, key=len)]].append(file)
+    of[-1] = files()
+    tests = [
+        [word if "/" in word else f"tests/test_{word}.py" for word in re.findall(r"`(\S+)`", row)] for _, row in rows
+    ]
+    return [pair for pair in zip(of, tests) if pair[0]]
 
 
 # ---------------------------------------------------------------- which test runs which line
 
 
-def make_map() -> dict[str, Any]:
-    """tests, seconds: of every test that passes. lines: file -> line -> the tests (their numbers) that run it."""
+def map_of(folder: tuple[list[Path], list[str]]) -> tuple[dict[str, float], dict[str, dict[str, list[str]]]]:
+    """Seconds of each test of a folder that passes in time; file -> line -> tests that run it."""
     import coverage
     import pytest
 
-    cover = coverage.Coverage(data_file=None, include=[str(path) for path in files()])
+    cover = coverage.Coverage(data_file=None, include=[str(path) for path in folder[0]])
+    seconds: dict[str, float] = {}
+
+    def late(*_: object) -> None:
+        raise RuntimeError("too slow for a mutant")
 
     class Plugin:
-        def __init__(self) -> None:
-            self.passed: list[str] = []
-            self.seconds: list[float] = []
-
         @pytest.hookimpl(wrapper=True)
         def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
             cover.switch_context(item.nodeid)
             return (yield)
 
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_call(self) -> Iterator[None]:
+            signal.setitimer(signal.ITIMER_REAL, _MOST_SECONDS)
+            try:
+                return (yield)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+
         def pytest_runtest_logreport(self, report: Any) -> None:
             if report.when == "call" and report.passed:
-                self.passed.append(report.nodeid)
-                self.seconds.append(round(report.duration, 3))
+                seconds[report.nodeid] = round(report.duration, 3)
 
-    plugin = Plugin()
+    signal.signal(signal.SIGALRM, late)
     cover.start()
-    found = [str(ROOT / "tests" / name) for name in _TESTS]
-    pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), *found], plugins=[plugin])
+    tests = [str(ROOT / name) for name in folder[1]]
+    pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), *tests], plugins=[Plugin()])
     cover.stop()
-    number = {name: index for index, name in enumerate(plugin.passed)}
-    lines: dict[str, dict[str, list[int]]] = {}
-    data = cover.get_data()
-    for path in files():
-        by_line = data.contexts_by_lineno(str(path))
-        name = path.relative_to(ROOT).as_posix()
-        lines[name] = {str(line): [number[c] for c in sorted(by) if c in number] for line, by in by_line.items()}
-    return {"tests": plugin.passed, "seconds": plugin.seconds, "lines": lines}
+    lines: dict[str, dict[str, list[str]]] = {}
+    for path in folder[0]:
+        by_line = cover.get_data().contexts_by_lineno(str(path))
+        lines[path.relative_to(ROOT).as_posix()] = {
+            str(line): sorted(seconds.keys() & set(by)) for line, by in by_line.items()
+        }
+    return seconds, lines
+
+
+def make_map(processes: int) -> dict[str, Any]:
+    """tests, seconds: of every test that passes in time. lines: file -> line -> the tests (their numbers) that run it."""
+    seconds: dict[str, float] = {}
+    lines: dict[str, dict[str, set[str]]] = {}
+    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=1) as pool:
+        for some, found in pool.imap_unordered(map_of, folders(), chunksize=1):
+            seconds.update(some)
+            for file, by_line in found.items():
+                for line, tests in by_line.items():
+                    lines.setdefault(file, {}).setdefault(line, set()).update(tests)
+    number = {name: index for index, name in enumerate(seconds)}
+    numbers = {file: {line: sorted(number[t] for t in by) for line, by in of.items()} for file, of in lines.items()}
+    return {"tests": list(seconds), "seconds": list(seconds.values()), "lines": numbers}
 
 
 # ---------------------------------------------------------------- mutants
@@ -414,7 +412,7 @@ def main() -> int:
     options = parser.parse_args()
     map_file = options.state.with_suffix(".map.json")
     if options.map:
-        map_file.write_text(json.dumps(make_map()), encoding="utf-8")
+        map_file.write_text(json.dumps(make_map(options.processes)), encoding="utf-8")
         return 0
     rows: list[dict[str, Any]] = json.loads(options.state.read_text(encoding="utf-8")) if options.state.exists() else []
 

@@ -98,7 +98,7 @@ class Tuning(Result):
     """Whether the best point meets the requested accuracy or time."""
 
     def _shown_report(self) -> rows.Report:
-        """Of the best point."""
+        """The rows of the report of the best point."""
         return self.translation.rows
 
     def lines(self) -> list[str]:
@@ -121,7 +121,7 @@ class Bundle(Result):
     _report: rows.Report = field(repr=False)
 
     def _shown_report(self) -> rows.Report:
-        """Of the translation in the folder."""
+        """The rows of the report of the translation in the folder."""
         return self._report
 
     @property

@@ -57,9 +57,9 @@ def answer(
     folder: Path,
     kept: Optional[str] = None,
 ) -> Answer:
-    """verification: None if it was left out. repeat: words of the command, for one with data. kept: the agreement with
-    the model that the search for accuracy reached, if that is enough: differences of a few values decide nothing
-    then."""
+    """The first screen's answer. verification: None if it was left out. repeat: words of the command, for one with
+    data. kept: the agreement with the model that the search for accuracy reached, if that is enough: differences of a
+    few values decide nothing then."""
     copy = f"copy {shlex.quote(str(folder))} to the board; its README.md has the commands"
     if verification is None:
         return Answer(None, "", "the comparison was left out (--skip verify)", {}, 0, 0, copy)
@@ -97,7 +97,7 @@ def _measured(verification: Measured) -> tuple[dict[str, tuple[float, float]], i
 
 
 def _scores(outputs: Outputs, metric: str) -> dict[str, tuple[float, float]]:
-    """metric: its name."""
+    """Name of a score -> its value for the model and for the simulated engine. metric: name of the user's."""
     before, after = _STAGES
     found = {}
     if {before, after} <= outputs.metric.keys():

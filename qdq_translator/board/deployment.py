@@ -149,7 +149,8 @@ def _deploy(asked: DeployOptions, say: Callable[[str], None]) -> Deployed:
 def _translate(
     asked: DeployOptions, options: TranslateOptions, files: TranslationFiles, journal: Path, say: Callable[[str], None]
 ) -> None:
-    """journal: of the search for accuracy; it is left where that was interrupted."""
+    """Translate into `files`, with a search for accuracy if there are data. journal: file of that search, which stays
+    if it is interrupted."""
     if asked.data is None or "recover" in asked.skip:
         translation = translate(asked.model, options, files.name)
     else:
@@ -209,7 +210,7 @@ def _verified(asked: DeployOptions, files: TranslationFiles, shapes: list[str]) 
 
 
 def _measuring(asked: DeployOptions) -> list[Any]:
-    """What is measured beyond the outputs; [] for nothing."""
+    """The options that ask for more than a comparison of outputs: labels, metric and accepted loss; [] for none."""
     return [value for value in (asked.labels, asked.metric, asked.max_drop) if value is not None]
 
 

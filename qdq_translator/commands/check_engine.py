@@ -42,7 +42,8 @@ def run(options: Options) -> int:
 
 
 def _explicit(options: Options, info: str, log: Optional[str]) -> int:
-    """The same for a network with Q/DQ, including the Q/DQ pairs that were not fused."""
+    """Check the engine of a network with Q/DQ and print the findings, Q/DQ pairs that were not fused among them.
+    Returns the exit status."""
     network = read_explicit(Path(options.translation))
     check = inspect_explicit(network, info, log)
     rows = explain_unfused(network.graph, check)
@@ -123,7 +124,8 @@ def draw(check: EngineCheck, everything: bool, lines: int) -> None:
 
 
 def sections(check: EngineCheck, everything: bool) -> Sections:
-    """The same in parts. Without `everything`, items with one cause share a line with a count and an example."""
+    """Printers of the parts of a check, from the top. Without `everything`, items with one cause share a line with a
+    count and an example."""
     parts = (_print_summary, _print_layers, _print_lists, _print_verdict)
     return [partial(part, check=check, everything=everything) for part in parts]
 

@@ -112,7 +112,7 @@ def find_explicit(files: TranslationFiles, model: str) -> str:
 
 
 def explicit_model(files: TranslationFiles, model: str) -> str:
-    """The same. Raises UserError for none."""
+    """The file of the model with Q/DQ that a translation was made from. Raises UserError if it is not found."""
     found = find_explicit(files, model)
     if not found:
         raise UserError(f"The explicit model of '{files.name}' was not found.", "Give its file with -i.")

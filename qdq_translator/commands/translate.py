@@ -202,7 +202,7 @@ def _measured(model: str, files: TranslationFiles, options: Options) -> Tuple[Me
 
 
 def _print_summary(summary: Summary, options: Options, alone: bool) -> None:
-    """For one of several models, only its first line: the table below has their figures."""
+    """Print what a translation made: for one of several models only its first line, because a table of all follows."""
     from qdq_translator.translation.report.terminal_summary import print_file, print_short
 
     if alone or options.verbose:

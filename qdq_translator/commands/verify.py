@@ -51,7 +51,7 @@ def run(options: Options) -> int:
 
 
 def _save(options: Options, found: object) -> None:
-    """As a file, and on stdout if asked for."""
+    """Write the results to the file of --save, and with --json to stdout."""
     if options.save:
         write_json(Path(options.save), found)
     if options.json:

@@ -63,7 +63,7 @@ def size_of(file: BufferedReader) -> int:
 
 
 def read_file(path: Path) -> bytes:
-    """All bytes of a regular file. Raises OSError as `open_file`."""
+    """All bytes of a regular file. Raises OSError if it cannot be opened or is none."""
     with open_file(path) as file:
         return file.read()
 
@@ -98,7 +98,7 @@ def write_file(path: Path, data: bytes, mode: int = 0o666) -> None:
 
 
 def write_json(path: Path, values: Any) -> None:
-    """The same for rows and values of JSON types."""
+    """Write rows and values of JSON types as an indented file, whole or not at all."""
     write_file(path, (json_text(values, indent=2) + "\n").encode())
 
 

@@ -150,7 +150,7 @@ def check_values(options: Any) -> None:
 
 
 def _type_words(kind: Any) -> str:
-    """The same words in every version of Python."""
+    """The type of an option as text, in the same words in every version of Python."""
     if isinstance(kind, str):  # of a Literal
         return repr(kind)
     inner: Any = getattr(kind, "__args__", ())
@@ -493,7 +493,7 @@ class TranslateOptions(Options):
 
     @property
     def sizes(self) -> Dict[str, List[int]]:
-        """Of dynamic inputs. Raises UsageError."""
+        """Dynamic input -> its sizes, from --shapes. Raises UsageError for what is no shape."""
         return parse_shapes(self.shapes)
 
     @property

@@ -103,7 +103,7 @@ def make_parser(options: Any, prog: str, everything: bool = True) -> argparse.Ar
 
 
 def _parser_of(options: Any, prog: str) -> argparse.ArgumentParser:
-    """Of all fields, as argparse-dataclass declares them."""
+    """A parser with an argument for each field of the dataclass, as argparse-dataclass declares it."""
     from argparse_dataclass import ArgumentParser
 
     class Parser(ArgumentParser):  # type: ignore[misc, valid-type]
@@ -245,7 +245,7 @@ def _usage(parser: argparse.ArgumentParser) -> str:
 
 
 def sentence(message: str) -> str:
-    """With a capital and a period."""
+    """The message as a sentence: with a capital letter and a period."""
     return f"{message[0].upper()}{message[1:].rstrip('.')}."
 
 

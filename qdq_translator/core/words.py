@@ -32,7 +32,7 @@ def quoted(names: Sequence[str], most: int = 3) -> str:
 
 
 def others(found: Sized, form: str = " and {} more") -> str:
-    """After the first of three: ' and 2 more'; '' after the only one."""
+    """Words after the first of `found`: ' and 2 more' for three, '' for one."""
     return form.format(len(found) - 1) if len(found) > 1 else ""
 
 

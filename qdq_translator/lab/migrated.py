@@ -44,7 +44,7 @@ class Migrated(NamedTuple):
     random: bool = False
 
     def lines(self) -> Iterator[str]:
-        """What `verify` prints."""
+        """The lines that `verify` prints of it."""
         yield f"{self.explicit_network} against {self.model}, {self.samples} samples ({self.inputs}), in ONNX Runtime:"
         for name, row in self.outputs.pairs[0].outputs.items():
             top1 = "" if row.top1_agreement is None else f", same Top-1 {row.top1_agreement:.1f}%"
@@ -88,7 +88,8 @@ def _amplified(
 
 
 def migrated(options: VerifyOptions, network: str, progress: Progress, where: Evaluation) -> Migrated:
-    """Both on the same inputs. Raises UserError if their inputs or outputs differ in name or type."""
+    """Compare the model with the explicit network on the same inputs. Raises UserError if their inputs or outputs
+    differ in name or type."""
     model = load_model(options.model)[0]
     other = with_same_ends(network, model)
     explicit = ExplicitNetwork.of(runnable(model))

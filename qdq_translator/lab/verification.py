@@ -245,7 +245,7 @@ def _cause(given: _Given, audit: Audit, account_of: Account, kept: Sequence[Text
 def _notes(
     setup: Setup, found: Mapping[str, SlicedComparison], device: Optional[DeviceResults], rows: Iterable[Row]
 ) -> Iterator[str]:
-    """rows: of --per_layer."""
+    """What to know about samples, outputs and hardware, a sentence each. rows: of --per_layer."""
     samples, network = setup.samples, setup.network
     yield from (*samples.doubts, *samples.notes)
     yield from device.notes if device is not None else ()

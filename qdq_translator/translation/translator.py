@@ -244,7 +244,7 @@ def _idle(ready: Prepared, lab: Optional[Laboratory]) -> Iterator[tuple[str, int
 
 
 def _acting(ready: Prepared, rows: list[Unsaturated], lab: Optional[Laboratory]) -> list[Unsaturated]:
-    """Those that get a node, as `planning.saturating` explains; reports the others."""
+    """The saturations that become a node, as `planning.saturating` explains; the others are reported."""
     settings, network = ready.settings, ready.network
     if rows and ready.samples is not None:
         ranges = {row.tensor: (-128 * row.scale, 127 * row.scale) for row in rows}
@@ -273,7 +273,7 @@ def translate_part(
 
 
 def _strictly(made: Translation) -> Translation:
-    """The same. Raises UserError for warnings with `--strict`."""
+    """The translation as it is. Raises UserError for a warning with `--strict`."""
     warnings = made.diagnostics.warnings
     if made.options.strict and warnings:
         raise UserError(

@@ -33,7 +33,7 @@ def write(bundle: Bundle) -> list[str]:
 
 
 def config(bundle: Bundle) -> str:
-    """With max_batch_size 0 the dimensions below are the whole shapes."""
+    """The text of config.pbtxt. Its max_batch_size is 0, so that the dimensions are whole shapes."""
 
     def end(row: End) -> str:
         return f"  {{ name: {json.dumps(row.name)} data_type: TYPE_FP32 dims: {list(row.shape)} }}"

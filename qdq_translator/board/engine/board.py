@@ -184,8 +184,8 @@ class _Runs:
     heads: dict[int, FusedLayer]
 
     def measured(self, row: tuple[str, float]) -> _Measured:
-        """row: of the profile. There is no work if it does not run on the DLA. Raises UserError for a row of another
-        network."""
+        """(work on the DLA, milliseconds) of a row of the profile: no work if it runs on the GPU. Raises UserError for
+        a row of another network."""
         found = (self.heads[node] for node in dict.fromkeys(self._nodes(row[0])) if node in self.heads)
         return [(work, layer.verdict == DLA_FP16) for layer in found for work in layer.works or ()], row[1]
 
@@ -204,7 +204,7 @@ class _Runs:
         return self._beside(nodes) if region else nodes
 
     def _beside(self, nodes: list[int]) -> list[int]:
-        """All nodes in the DLA subgraph of the first node, or the given nodes if it is in none."""
+        """The nodes of the DLA subgraph that holds the first of `nodes`; `nodes` if none does."""
         number = self.subgraphs[nodes[0]]
         return nodes if number < 0 else [place for place, other in enumerate(self.subgraphs) if other == number]
 

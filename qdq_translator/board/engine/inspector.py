@@ -98,7 +98,7 @@ class EngineCheck:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """For --json."""
+        """The check as values of JSON types: summary, layers, and each list of findings."""
         lists = {name: plain(getattr(self, name)) for name in _LISTS}
         return {"summary": plain(self.summary()), "layers": plain(self.verdicts), **lists}
 
@@ -120,7 +120,7 @@ class _Graph:
                 self.readers.setdefault(tensor, index)
 
     def positions(self, names: Iterable[str]) -> set[int]:
-        """Those of the nodes among `names`."""
+        """Positions in the graph of the nodes named `names`; names of nothing in it are left out."""
         return {self.position[name] for name in names if name in self.position}
 
     def locate(self, name: str) -> Optional[int]:
@@ -181,7 +181,8 @@ def check_engine(
 
 
 def _fallbacks(verdicts: Iterable[LayerVerdict], log: BuildLog) -> list[engine_rows.Fallback]:
-    """verdicts: of an engine built for the DLA."""
+    """Layers on the GPU of an engine that was built for the DLA, each with the cause in its log, '' if that names
+    none."""
     causes: dict[str, str] = {}
     for layer, cause in log.fallbacks:
         causes[layer] = f"{causes[layer]} {cause}" if layer in causes else cause
@@ -413,7 +414,8 @@ def _high_edges(graph: _Graph, region: Region) -> set[int]:
 
 
 def engine_truth(check: EngineCheck, times: Mapping[str, float]) -> engine_rows.Engine:
-    """times: layer of the engine -> milliseconds (`board.read_profile`), {} without a profile."""
+    """What the engine made of the plan, as a row. times: layer of the engine -> milliseconds (`board.read_profile`),
+    {} without a profile."""
     engine = {layer.name: layer for layer in check.layers}
     members: dict[str, list[str]] = {}
     for verdict in check.verdicts:

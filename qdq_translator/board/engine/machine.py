@@ -31,7 +31,8 @@ class Finding:
 
 
 def examine(root: Path = Path("/"), path: str = "", versions: Optional[dict[str, str]] = None) -> list[Finding]:
-    """root: of the file system. path: search path of programs. versions: of Python packages (default: installed)."""
+    """What `doctor` finds on this machine. root: of its file system. path: search path of programs. versions: Python
+    package -> version (default: the installed ones)."""
     packages = _installed() if versions is None else versions
     board = _text(root / "proc/device-tree/model").strip("\0\n ")
     findings = [*_platform(root, board), *_tensorrt(root, packages), *_trtexec(root, path)]

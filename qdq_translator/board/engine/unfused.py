@@ -123,8 +123,8 @@ def plan_of(graph: Graph) -> list[LayerPlan]:
 
 
 def _sorted(graph: Graph, node: Node, read: Iterable[str], int8: set[str]) -> tuple[list[str], list[str], list[str]]:
-    """Of the tensors that a node reads: operands without weights, those from a DQ, and those from neither a DQ nor,
-    for a node that follows its operands, an INT8 layer. int8: outputs of such layers."""
+    """Three lists of the tensors that a node reads: operands without weights, those from a DQ, and those from neither a
+    DQ nor, for a node that follows its operands, an INT8 layer. int8: outputs of such layers."""
     computed = [name for name in read if not _weight(graph, name)]
     quantized = [name for name in computed if _dequantizer(graph, name)]
     known = {*quantized, *(int8 if node.is_op(*CLAMPS, "Add", *MOVES) else ())}

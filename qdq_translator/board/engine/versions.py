@@ -108,7 +108,7 @@ class Api:
         return f"TensorRT{'-RTX' if self.is_rtx else ''} {self.dotted}"
 
     def network_flags(self, strongly_typed: bool = False) -> int:
-        """For `Builder.create_network`."""
+        """The bit mask for `Builder.create_network`, which differs from version to version."""
         if strongly_typed:
             return 1 << int(self.trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)  # by name: 1 in 10.x, 0 in 11
         if self.version[0] >= 10 or self.is_rtx:

@@ -184,7 +184,7 @@ class Answer(Row):
 
     @property
     def measured(self) -> str:
-        """In words."""
+        """Both distances in words, or, if one of them is unknown, what is known of the layers."""
         known = self.planned is not None and self.other is not None
         return f"distance {self.planned:.2g} planned, {self.other:.2g} other" if known else self.layers
 

@@ -115,7 +115,8 @@ class TranslationFiles:
         return dict(read_json(self.config, config_schema(), _AGAIN))
 
     def read_report(self, *keys: str) -> dict[str, Any]:
-        """With `keys` only those are checked, and they may be missing: checking all of a large report is slow."""
+        """The report as JSON, checked against its schema. keys: check these alone, which may be missing (checking a
+        large report is slow)."""
         return dict(read_json(self.report, only(report_schema(), *keys) if keys else report_schema(), _AGAIN))
 
     def report_rows(self) -> Report:

@@ -68,7 +68,7 @@ class Compared(Row):
 
 
 class ComparedOutput(Compared):
-    """slices: the worst along each axis that counts."""
+    """One output of two networks, compared. slices: the worst along each axis that counts."""
 
     slices: Tuple[Slice, ...] = field(metadata=_LATER)
 

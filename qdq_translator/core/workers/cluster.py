@@ -183,7 +183,8 @@ def _words(found: Sequence[str]) -> str:
 
 
 def _shard(body: bytes, parts: list[bytes], digest: str, first: int, last: int, asked: tuple[str, ...]) -> Any:
-    """On a worker, which may have joined after the first look at versions."""
+    """Compute runs `first` to `last` on a worker. Raises UserError if it has other versions: it may have joined after
+    they were compared."""
     if tuple(asked) != version():
         raise UserError(
             f"A worker has {_words(version())}; {_words(asked)} is needed.", "Install the same versions everywhere."

@@ -53,7 +53,8 @@ def merged(total: Any, part: Any) -> Any:
 
 
 def shards(runs: int) -> list[range]:
-    """Of all runs, in order. The bounds depend on the number of runs alone: they shape the sums."""
+    """All runs in shards, in order. Their bounds depend on the number of runs alone, because they decide how sums are
+    rounded."""
     size = max(1, min(LARGEST_SHARD, runs // FEWEST_SHARDS))
     return [range(first, min(first + size, runs)) for first in range(0, runs, size)]
 
@@ -86,7 +87,7 @@ def in_order(function: Callable[[int], Any], runs: Sequence[int], threads: int) 
 
 
 def processors() -> int:
-    """Those that this process may use."""
+    """Number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return os.cpu_count() or 1
@@ -210,7 +211,7 @@ def pack(value: Any) -> Packed:
 
 
 def unpack(body: bytes, parts: Sequence[bytes]) -> Any:
-    """parts: in the order of `Packed.order`."""
+    """The value that `pack` packed. parts: its large arrays, in the order of `Packed.order`."""
     return pickle.loads(body, buffers=parts)
 
 

@@ -34,8 +34,8 @@ class Dataset:
     notes: Sequence[str] = ()
 
     def labels(self, count: int, wanted: tuple[int, int], resize: str) -> Optional[np.ndarray]:
-        """Of the first `count` images: classes (count,), or objects (count, most, 5) of class and corners in the input
-        of the size `wanted` (width, height), filled up with -1. None without labels."""
+        """Labels of the first `count` images: classes (count,), or objects (count, most, 5) of class and corners in the
+        input of the size `wanted` (width, height), filled up with -1. None without labels."""
         if self.metric == TOP1:
             return np.array(self.classes[:count])
         if self.metric != MAP:
@@ -75,7 +75,7 @@ def _folders(path: Place) -> dict[str, Place]:
 
 
 def _of_folders(path: Place, names: Sequence[str]) -> Optional[Dataset]:
-    """Of a folder with folders: `images` of a YOLO data set, parts (val, train), or classes."""
+    """The images of a folder with folders: `images` of a YOLO data set, parts (val, train), or classes."""
     folders = _folders(path)
     split = next((one for one in _SPLITS if one in folders), "")
     if "images" in folders:
@@ -106,7 +106,7 @@ def _class_folders(path: Place, held: Mapping[str, Sequence[Place]], names: Sequ
 
 
 def _yolo(path: Path) -> Dataset:
-    """Of a data.yaml, as ultralytics reads it: the validation images, or the first other ones that it has."""
+    """The images of a data.yaml, as ultralytics reads it: those for validation, or the first others that it has."""
     about = _yaml(path)
     split = next((about[name] for name in _SPLITS if about.get(name)), None)
     if split is None:
@@ -190,7 +190,7 @@ def _text(path: Place) -> str:
 
 
 def _lines(path: Place) -> list[str]:
-    """Those that are not empty."""
+    """The lines of the file that are not empty."""
     return [line.strip() for line in _text(path).splitlines() if line.strip()]
 
 

@@ -352,7 +352,8 @@ class _Numbers:
         self.known[name] = self.source.of(other)
 
     def of(self, name: str) -> int:
-        """Of a tensor whose producer's inputs have numbers, as in topological order."""
+        """The number of a tensor, equal for tensors that are computed alike. Its producer's inputs must have theirs
+        (topological order)."""
         if name not in self.known:
             node, tensor = self.graph.producer.get(name), self.graph.initializers.get(name)
             if tensor is not None:
@@ -364,7 +365,8 @@ class _Numbers:
         return self.known[name]
 
     def _constant(self, tensor: Initializer, dims: Sequence[int]) -> int:
-        """dims: its shape, or one that means the same to its readers."""
+        """The number of a constant, equal for equal values of one type and shape. dims: its shape, or one that its
+        readers take alike."""
         values = to_array(tensor).reshape(-1)
         key = (tensor.data_type, tuple(dims), values[:: max(1, values.size // 64)].tobytes())
         alike = self.constants.setdefault(key, [])
@@ -382,7 +384,8 @@ class _Numbers:
         return "Add", "", self.graph.opset(), (), (matrix, added)
 
     def _key(self, node: Node, reads: Sequence[int]) -> Any:
-        """Of a Gemm with bias that of the sum which it computes: the translation may add the bias behind it."""
+        """What nodes that compute alike share. A Gemm with bias has the key of the sum that it computes: the
+        translation may add the bias behind it."""
         graph = self.graph
         kept = (a for a in node.attributes.values() if not _is_default(node, a.name, graph))
         attributes = tuple(sorted(a.SerializeToString() for a in kept))

@@ -74,7 +74,7 @@ class SimulationOptions:
         return cls("away" if target == "xavier-dla" else "even", sigmoid_fp16=target.endswith("dla"))
 
     def at_other_end(self, hypothesis: str) -> SimulationOptions:
-        """The same with the opposite assumption of a hypothesis."""
+        """These options with the opposite assumption of one open fact."""
         if hypothesis == FUSION:
             return dataclasses.replace(self, fuse=False)
         if hypothesis == SIGMOID:
@@ -126,7 +126,8 @@ class ImplicitNetwork:
 
     @classmethod
     def of(cls, translated: Translated, light: bool = False) -> ImplicitNetwork:
-        """Of a translation that was not written, equal to `read` on its files. light: the model without weights."""
+        """The network of a translation that was not written, equal to what `read` reads from its files. light: without
+        the model's weights."""
         origins = {name: plain(translated.scales[name].origin.row()) for name in translated.tensor_scales}
         unary = frozenset(n for n, o in origins.items() if o["rule"] in MARKERS and translated.tensor_scales[n] == 1.0)
         config = {"scale_origins": origins, "options": effective(translated.options)}

@@ -139,7 +139,8 @@ class Samples:
         return f"sample {first}" if self.batch == 1 else f"samples {first} to {first + self.batch - 1}"
 
     def labelled(self, path: Place) -> Samples:
-        """With the labels of a .npy, or of the array `labels` of an .npz. Raises UserError if there are too few."""
+        """These samples with the labels of a .npy, or of the array `labels` of an .npz. Raises UserError if there are
+        too few."""
         if path.suffix not in (".npy", ".npz"):
             raise UserError(f"Labels {path} are neither .npy nor .npz.", "The first axis of the array is the samples.")
         values = _read(path) if path.suffix == ".npy" else _read_npz(path).get(LABELS)
@@ -245,7 +246,7 @@ def usable(
 
 
 def _finite(samples: Samples, found: Sequence[_Spoilt], ignore: bool) -> Samples:
-    """Without those that were found. Raises UserError unless they may be ignored, and others are left."""
+    """The samples without the spoilt ones. Raises UserError unless these may be ignored and others are left."""
     runs = {run for run, _, _ in found}
     if ignore and len(runs) < samples.runs:
         kept = samples.chosen([run for run in range(samples.runs) if run not in runs])

@@ -102,7 +102,8 @@ class Comparison:
         self.top1_samples = 0
 
     def add(self, reference: np.ndarray, other: np.ndarray) -> None:
-        """Both of one shape, any float type. Values that are finite in only one of them are counted and left out."""
+        """Count the values of a sample: both arrays of one shape, of any float type. Values that are finite in only
+        one of them are counted and left out."""
         scores, others = class_scores(reference), class_scores(other)
         if scores is not None and others is not None:
             self.top1_samples += len(scores)
@@ -285,7 +286,7 @@ def _energy(values: np.ndarray) -> float:
 
 
 def _cosine(aa: npt.ArrayLike, bb: npt.ArrayLike, dd: npt.ArrayLike) -> np.ndarray:
-    """Of vectors with energies aa and bb, whose difference has the energy dd: from -1 to 1, 0 if one is zero."""
+    """Cosine of vectors with energies aa and bb, whose difference has the energy dd: from -1 to 1, 0 if one is zero."""
     a, b, d = (np.asarray(energy, np.float64) for energy in (aa, bb, dd))
     with np.errstate(invalid="ignore", divide="ignore"):
         cosine = np.where((a == 0) | (b == 0), 0.0, (a + b - d) / 2 / np.sqrt(a) / np.sqrt(b))

@@ -168,7 +168,7 @@ class CharacterAccuracy:
         self._last = values.shape[2] - 1
 
     def pairs(self) -> list[tuple[list[int], list[int]]]:
-        """What was read and what was wanted, of each sample."""
+        """(characters that were read, those that were wanted) of each sample."""
         blank = self._last if any(0 in row for row in self._wanted) else 0
         kept = [[s for s, before in zip(row, [-1, *row]) if s not in (before, blank)] for row in self._steps]
         return list(zip(kept, self._wanted))

@@ -65,7 +65,7 @@ class Row:
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def drops(self) -> Iterator[tuple[str, float, float, float]]:
-        """('made' or 'read', noise energy added there, dB lost there, SQNR after it)."""
+        """Where the tensor loses: ('made' or 'read', noise energy added there, dB lost there, SQNR in dB after it)."""
         before = self.inherited
         for where, row in (("made", self.made), ("read", self.read)):
             if row is None or (where == "made" and self.behind_harmless):
@@ -102,7 +102,8 @@ class LayerComparison:
         return found
 
     def row(self, account: Optional[Account] = None) -> Layers:
-        """account: gives the share of the noise of each jump."""
+        """The row of the JSON: jumps, those that add most first, and all layers. account: gives each jump its share of
+        the noise."""
         jumps = self.jumps if account is None else [account.with_share(jump) for jump in self.jumps]
         ranked = sorted(jumps, key=lambda jump: -jump.added)
         return Layers(jumps[0] if jumps else None, tuple(ranked), tuple(row.row() for row in self.rows))
@@ -172,7 +173,8 @@ class Notes:
         self.requantized = {node for node, _ in self.placement.weights}
 
     def row(self, tensor: str, made: Comparison, read: Sequence[Comparison]) -> Row:
-        """made: as its layer makes it. read: as each of its readers gets it, the worst of which counts."""
+        """Compare one tensor. made: as its layer makes it. read: as each of its readers gets it, the worst of which
+        counts."""
         node, placement = self.stripped.producer.get(tensor), self.placement
         has_made = made.comparable and node is not None and not self.names.is_clamped(tensor)
         row = Row(
@@ -221,7 +223,7 @@ class Notes:
             yield f"the model quantizes it with {_numbers(given)}, the cache has no scale for it"
 
     def _stated(self, scale: float, given: list[float]) -> str:
-        """given: the scales that the model states. '' if `scale` is the only one."""
+        """How the scale differs from those that the model states (`given`), '' if it is the only one."""
         if len(given) > 1:
             return f"conflict (rule C1): the model quantizes it with {_numbers(given)}; the cache has {scale:.6g}"
         if scale == given[0]:

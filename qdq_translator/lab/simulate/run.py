@@ -87,7 +87,8 @@ class Session:
         self._shapes = {given.name: given.shape for given in self._session.get_inputs()}
 
     def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """feed: one array per input, with the rank of the input before or after rule D16."""
+        """Output -> its values. feed: one array per input, with the rank of the input before or after rule D16. Raises
+        UserError if it cannot be run."""
         values = {name: in_rank(array, self._shapes.get(name, ())) for name, array in feed.items()}
         try:
             values = self._session.run(self.outputs, values)
@@ -180,7 +181,8 @@ class Sliced:
     later slices read. The numbers are those of a `Session`, as neither has graph optimizations."""
 
     def __init__(self, graph: Graph, types: TensorTypes, what: str, fetch: Optional[Iterable[str]] = None) -> None:
-        """types: of the graph. fetch: tensors to return instead of its outputs."""
+        """A graph to be run in slices. types: its types. what: its name in messages. fetch: tensors to return instead
+        of its outputs."""
         self._graph, self._what = graph, what
         self._wanted = dict.fromkeys(graph.outputs if fetch is None else fetch)
         self._slices = [Part(graph, nodes, self._wanted) for nodes in _in_slices(graph, types)]
@@ -387,7 +389,8 @@ def _quantizers_of(graph: Graph, name: str) -> Iterator[Node]:
 
 
 def same_ends(which: str, stripped: Iterable[str], other: Iterable[str], what: str) -> None:
-    """which: 'inputs' or 'outputs'. Raises UserError if `other` lacks those of `stripped` or has more."""
+    """Raises UserError if `other` lacks names of `stripped` or has more. which: 'inputs' or 'outputs'. what: the other
+    model in words."""
     a, b = list(stripped), list(other)
     if set(a) != set(b):
         raise UserError(

@@ -369,9 +369,9 @@ def judge(
     outputs: int = 1,
     own_db: float = math.inf,
 ) -> Verdict:
-    """found: explicit model against simulated engine. expected: against rounding alone. samples: number on which those
-    were measured. random: whether the inputs were. outputs: number of outputs that are judged in total.
-    own_db: see `floor_of`."""
+    """The verdict of an output. found: explicit model against simulated engine. expected: against rounding alone.
+    samples: number on which those were measured. random: whether the inputs were. outputs: number of outputs that are
+    judged in total. own_db: see `floor_of`."""
     word, part, granted = _word(found, expected, samples, random, outputs, own_db)
     limit = max(granted * part.most, _noise(HARMLESS_DB))
     limit = limit if part.where else min(limit, _noise(_floors(own_db)[0]))
@@ -481,8 +481,8 @@ def worst(verdicts: Iterable[str]) -> str:
 
 
 def judge_all(setup: Setup, measured: Measured, allowed: Optional[float] = None) -> Judged:
-    """measured: every stage's outputs. allowed: loss of the metric that the user accepts. The reason is one that the
-    files alone show, or ''."""
+    """The verdict of all outputs. measured: every stage's. allowed: loss of the metric that
+    the user accepts. The reason is one that the files alone show, or ''."""
     proper = proper_scales(setup)
     usual = expected_rounding(setup, proper)
     samples, rows = min(setup.samples.runs, MEASURED_RUNS) * setup.samples.batch, measured.simulated

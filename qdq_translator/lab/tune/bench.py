@@ -162,7 +162,7 @@ class Bench:
         return translate(self.model, point.options(self.base), name, where=where)
 
     def plain(self, point: Point) -> Point:
-        """The same point without changes that have no effect."""
+        """The point without changes that have no effect on the options of this bench."""
         return point.plain(self.base)
 
     def _prepared(self, point: Point) -> Prepared:
@@ -211,7 +211,8 @@ class Bench:
         return self._model(point)[1]
 
     def measure(self, point: Point, most: float) -> Measured:
-        """most: a drop beyond which the score is of no interest. Raises UserError."""
+        """Translate and measure a point, or take its row of the journal. most: a drop beyond which the score is of no
+        interest. Raises UserError."""
         model, digest = self._model(point)
         key = f"{self.meter.samples.digest} {digest}"
         row, before = self._journal.get(f"measured {key}", ((), most))
@@ -264,7 +265,7 @@ class Bench:
 
 
 def cost_of(made: Any) -> Cost:
-    """made: a decision or a translation."""
+    """Milliseconds and shares of INT8 of a decision or a translation."""
     rows = [layer for layer in made.plan if layer.precision != "none"]
     on_gpu = {layer.name for layer in made.dla.fallbacks} if made.dla else set()
     int8 = [row for row in rows if row.precision == INT8]

@@ -57,7 +57,8 @@ class Journal(MutableMapping[str, Any]):
     returns. note: a sentence, if the file was of another version, whose values are not used."""
 
     def __init__(self, path: Path, about: dict[str, Any]) -> None:
-        """about: scope of the measurements. Raises UserError for another search's journal or another file."""
+        """Open or begin the journal at `path`. about: scope of the measurements. Raises UserError for another search's
+        journal or another file."""
         rows = {name: json.dumps(v, sort_keys=True) for name, v in {**about, "schema_version": SCHEMA_VERSION}.items()}
         remedy = f"Delete it to begin again, or choose another folder with -o: {path}."
         self.note = ""

@@ -101,7 +101,8 @@ class Meter:
         self.reference = Measured(score, len(self.samples), True, 0.0, (0.0, 0.0) if self.is_mean else None)
 
     def measure(self, model: onnx.ModelProto, most: float) -> Measured:
-        """most: a drop beyond which the score is of no interest."""
+        """Score of a network and its drop from the float model. most: a drop beyond which the score is of no interest:
+        measuring ends there."""
         everything, same = shards(self.samples.runs), Agreement()
         no_ends = CodedEnds({}, {})
         if not self.is_mean:

@@ -43,7 +43,7 @@ class Point:
         return words_of(dataclasses.asdict(self.options(base)))
 
     def plain(self, base: TranslateOptions) -> Point:
-        """The same point without changes that have no effect, so that one translation is one point."""
+        """The point without changes that have no effect on `base`, so that one translation is one point."""
 
         def same(name: str, value: Any) -> bool:
             return bool(getattr(base, name) == (list(value) if isinstance(value, tuple) else value))

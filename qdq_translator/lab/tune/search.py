@@ -269,7 +269,7 @@ def dearer(cost: Cost, than: Cost) -> float:
 
 
 def pareto(found: Sequence[Evaluated]) -> list[Evaluated]:
-    """Measured on everything, and no other is as cheap and better: cheapest first."""
+    """The points measured on all samples than which no other is as cheap and better, cheapest first."""
     front: list[Evaluated] = []
     complete = [one for one in found if one.measured.complete]
     for one in sorted(complete, key=lambda one: (one.cost.key, one.measured.drop)):

@@ -161,7 +161,7 @@ def _model(wrote: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str
 
 
 def _other_node(before: str, after: str) -> str:
-    """From the digests of `_of_nodes`."""
+    """How a node differs from what it was, from its digests of `_of_nodes` then and now."""
     same_wiring = before.split()[:1] == after.split()[:1]
     return "has other attributes" if same_wiring else "is another operator or reads or makes other tensors"
 

@@ -165,7 +165,7 @@ def _rewrites(applied: Sequence[rows.Applied]) -> str:
 
 
 def _too_few_macs(report: rows.Report, options: TranslateCommand) -> str:
-    """With a DLA as target only its INT8 MACs count."""
+    """Why too few MACs are in INT8 for the option, '' if they are enough; for a DLA only its own count."""
     wanted, macs = options.fail_under_int8_macs, report.coverage.macs
     if wanted is None:
         return ""

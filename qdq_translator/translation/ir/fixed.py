@@ -20,8 +20,8 @@ _BRANCHES = {True: "then_branch", False: "else_branch"}
 
 
 def fix_inputs(model: onnx.ModelProto, values: Mapping[str, float]) -> None:
-    """In place. values: graph input -> the value of all its elements. Raises UserError for inputs that are missing or
-    have open sizes."""
+    """Fix graph inputs in place. values: graph input -> the value of all its elements. Raises UserError for inputs that
+    are missing or have open sizes."""
     graph = model.graph
     inputs = {value.name: value for value in graph.input}
     for name, value in values.items():

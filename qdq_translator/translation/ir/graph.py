@@ -121,7 +121,7 @@ class Node:
 
     @property
     def label(self) -> str:
-        """For messages: the node's name, else operator and output."""
+        """How messages call the node: by its name, else by operator and output."""
         return f"'{self.name}'" if self.name else f"{self.op_type} of '{self.outputs[0] if self.outputs else '?'}'"
 
     def subgraphs(self) -> Iterator[onnx.GraphProto]:
@@ -525,7 +525,7 @@ class Graph:
         return self.add_initializer(self.unique_name(wanted), np.asarray(values))
 
     def set_initializer(self, name: str, tensor: Initializer) -> str:
-        """The same for an existing initializer called `name`."""
+        """Give the existing initializer called `name` these values."""
         self.version += 1
         old = self.initializers.get(name)
         if old is not None and list(old.dims) != list(tensor.dims):

@@ -65,14 +65,14 @@ class Opened(NamedTuple):
     source: Source
 
     def graph(self) -> Graph:
-        """With the large weights in their places."""
+        """The graph, with the large weights in their places."""
         graph = Graph.from_model(self.model)
         graph.initializers.update(self.weights)
         return graph
 
 
 def open_model(path: Union[str, Path]) -> Opened:
-    """The same without a copy of the weights."""
+    """The model in a file, with large weights left in it. Raises UserError if it cannot be read."""
     path = Path(path)
     data = _read(path)
     rest, values = cut_weights(data)
@@ -101,7 +101,7 @@ def open_model(path: Union[str, Path]) -> Opened:
 
 
 def open_graph(path: Path) -> tuple[Graph, Source]:
-    """The same as a graph."""
+    """The graph of the model in a file. Raises UserError if it cannot be read."""
     opened = open_model(path)
     return opened.graph(), opened.source
 

@@ -230,7 +230,7 @@ def coefficients(node: Node) -> tuple[float, float]:
 
 
 def exponential_linear(node: Node) -> tuple[float, float]:
-    """Of an Elu, Celu or Selu: the factor of the whole, and that of `exp(x) - 1` within it."""
+    """Two factors of an Elu, Celu or Selu: that of the whole, and that of `exp(x) - 1` within it."""
     gain, alpha = (1.0507009873554804934193349852946, 1.6732632423543772848170429916717)
     if not node.is_op("Selu"):
         gain, alpha = (1.0, 1.0)
@@ -238,7 +238,7 @@ def exponential_linear(node: Node) -> tuple[float, float]:
 
 
 def is_exact_gelu(node: Node) -> bool:
-    """By the error function, not by an approximation with Tanh."""
+    """Whether a Gelu uses the error function rather than an approximation with Tanh."""
     return node.is_op("Gelu") and node.get("approximate", "none") == "none"
 
 

@@ -58,7 +58,7 @@ class QuantParams:
         )
 
     def real_value(self, code: int) -> np.ndarray:
-        """What DequantizeLinear makes of a quantized value: type `real`, shape of the scale."""
+        """The real value that DequantizeLinear makes of a quantized one: type `real`, shape of the scale."""
         return np.asarray(((code - self.zero_point).astype(np.float32) * self.scale).astype(self.real))
 
     def real_range(self) -> tuple[float, float]:

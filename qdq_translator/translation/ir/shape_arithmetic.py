@@ -254,7 +254,7 @@ def _divide(node: Node, values: list[Array]) -> Array:
 
 
 def _remainder(node: Node, values: list[Array]) -> Array:
-    """With the divisor's sign, or with the dividend's (fmod)."""
+    """Remainders of Mod: with the sign of the divisor, or with fmod that of the dividend."""
     if operators.truncates(node):
         return values[0] - values[1] * _divide(node, values)
     return values[0] % values[1]

@@ -125,7 +125,7 @@ class TensorTypes:
         return True
 
     def _behind(self, before: TensorTypes, nodes: Sequence[Node]) -> dict[str, _Form]:
-        """What is inferred for these nodes if all that they read is as `before`."""
+        """The types inferred for what these nodes make, provided that all that they read is as in `before`."""
         graph, made = self._graph, _made(nodes)
         read = dict.fromkeys(name for node in nodes for name in node.reads() if name not in made)
         model = onnx.ModelProto(ir_version=graph.ir_version)

@@ -85,7 +85,7 @@ class Weight:
         return Weight(name, self.data_type, dims, lambda: change(self.array()))
 
     def copy(self) -> Weight:
-        """With the same values, to be renamed."""
+        """An initializer with the same values, to be renamed."""
         return Weight(self.name, self.data_type, self.dims, self.values)
 
     def header(self) -> TensorProto:
@@ -136,7 +136,7 @@ def message_of(values: np.ndarray, name: str) -> TensorProto:
 
 
 def to_message(tensor: Initializer) -> TensorProto:
-    """The tensor as ONNX has it, values and all."""
+    """The tensor as an ONNX message that contains its values."""
     if not isinstance(tensor, Weight):
         return tensor
     message = tensor.header()

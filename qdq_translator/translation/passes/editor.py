@@ -219,7 +219,7 @@ class Row:
         self.current = node.inputs[0]
 
     def at(self: _OwnRow, tensor: str) -> _OwnRow:
-        """The same row, whose next layer reads `tensor`."""
+        """This row of layers, continued at `tensor`: the next layer reads it."""
         self.current = tensor
         return self
 
@@ -254,7 +254,7 @@ class Row:
             self.editor.derive(self.rule, layer.outputs[0], source, layer, *more, needs=self.node.outputs[:1], **named)
 
     def bound(self, layer: Node, bound: float) -> None:
-        """After `put`: declare that no output value of the layer exceeds `bound`."""
+        """Declare, after `put`, that no output value of the layer exceeds `bound`."""
         self.derive([layer], self.node.outputs[0], 0.0, bound / 127, note="its bound")
 
 

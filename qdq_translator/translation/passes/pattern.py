@@ -29,7 +29,7 @@ class Match(NamedTuple):
 
 class Pattern:
     def __init__(self, text: str, numbers: str = "", **parts: str) -> None:
-        """parts: names that mean another text."""
+        """Parse the pattern `text`. parts: name in it -> the text that it means."""
         self._parts = {name: ast.parse(part, mode="eval").body for name, part in parts.items()}
         self._tree, self._numbers = ast.parse(text, mode="eval").body, numbers.split()
 

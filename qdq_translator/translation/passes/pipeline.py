@@ -81,7 +81,7 @@ def node_names_are_legal(network: Network, settings: Settings) -> str:
 
 
 def tensor_names_are_legal(network: Network, settings: Settings) -> str:
-    """Without line breaks, which a calibration cache cannot hold."""
+    """Ensures names of tensors without line breaks, which a calibration cache cannot hold."""
     graph = network.graph
     bad = [n for n in (*graph.inputs, *graph.initializers, *graph.producer) if "\n" in n or "\r" in n]
     return f"tensor name {bad[0]!r}" if bad else ""

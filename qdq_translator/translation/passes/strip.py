@@ -421,6 +421,6 @@ def _clamped_range(graph: Graph, node: Node) -> Optional[Range]:
 
 
 def _narrowed(within: Range, bounds: steps.Bounds) -> steps.Bounds:
-    """Both clamps in one, the one of `within` first."""
+    """One clamp that does what two do, that of `within` first."""
     low, high = (-math.inf if bounds[0] is None else bounds[0], math.inf if bounds[1] is None else bounds[1])
     return min(max(within[0], low), high), min(max(within[1], low), high)

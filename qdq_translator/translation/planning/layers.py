@@ -44,7 +44,7 @@ def settle(graph: Graph, plan: Sequence[LayerPlan], verdicts: Sequence[Verdict],
 
 
 def _settled(row: LayerPlan, verdict: Verdict) -> dict[str, Any]:
-    """What the verdict changes in the row."""
+    """The fields of the layer's row that its verdict changes."""
     if verdict.verdict == DLA_INT8:
         return {"device": ON_DLA, "precision": INT8}
     if verdict.verdict == FOLDED:

@@ -355,7 +355,8 @@ class _Builder:
     def _price_cluster(
         self, cluster: _Cluster, own: Sequence[int], parts: Sequence[_Part], costs: Sequence[float]
     ) -> None:
-        """On the GPU the cluster costs what it replaced; on the DLA also those of its layers that need the GPU."""
+        """Set the price of a cluster of rewritten layers: on the GPU what it replaced, on the DLA also those of its
+        layers that need the GPU."""
         held = next((part for part, layer in zip(parts, own) if self.layers[layer].verdict != GPU), None)
         if held is None or held.first is None:
             return

@@ -398,7 +398,7 @@ def evidence(tensor: str, context: Context) -> str:
 
 
 def why_not(tensor: str, context: Context, cures: Cures) -> str:
-    """Which rule would give the tensor a scale and why it does not."""
+    """The rule that would give the tensor a scale, and why it does not, in words."""
     producer = context.graph.producer.get(tensor)
     if tensor in cures:
         origin = cures[tensor].scale.origin

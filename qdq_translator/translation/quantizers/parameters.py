@@ -40,7 +40,7 @@ class Approximated:
 def known_parameters(
     constants: Constants, node: Node, stored_dtype: Optional[str] = None, missing: Optional[str] = None
 ) -> Optional[QuantParams]:
-    """As `read_parameters`; None for those that are rejected."""
+    """Scale and zero point of a quantizer as `read_parameters` reads them; None if they are rejected."""
     try:
         return read_parameters(constants, node, stored_dtype, missing)
     except Rejected:
@@ -136,7 +136,8 @@ _QUANTIZED = ("quant", "qlinear", "qordered")
 
 
 def refusal(rejected: list[Rejected], approximated: Sequence[Approximated] = ()) -> UnsupportedQuantizer:
-    """approximated: translatable by an option, at a cost."""
+    """The error for a quantizer that implicit INT8 cannot represent. approximated: translatable by an option, at a
+    cost."""
     first = rejected[0]
     cost = cost_of(approximated) if "--asymmetric" in first.hint else ""
     more = "" if len(rejected) == 1 else f" ({counted(len(rejected) - 1, 'more quantizer')} cannot be used either)"

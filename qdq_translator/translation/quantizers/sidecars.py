@@ -234,7 +234,7 @@ def _aimet(content: Any, path: str) -> _Rows:
 
 
 def _aimet_0(name: str, channels: list[dict[str, Any]], path: str) -> dict[str, Any]:
-    """As version 1.0 has it."""
+    """Scales of AIMET's oldest form of encodings, brought into that of version 1.0."""
     if isinstance(channels, dict):
         what = f"{path} names modules of PyTorch ('{name}'), not tensors."
         raise UserError(what, "Give the .encodings without '_torch' that AIMET wrote with it.")
@@ -265,7 +265,7 @@ def _table(content: Any, path: str) -> _Rows:
 
 
 def _text_table(content: Any, path: str) -> _Rows:
-    """The same as lines of a name and the largest magnitude."""
+    """Scales from lines of text, each a name and the largest magnitude."""
     for number, line in enumerate(content.splitlines(), 1):
         name, _, amax = line.rpartition(" ")
         if not 0 < abs(float(amax)) < np.inf:

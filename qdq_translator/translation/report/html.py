@@ -105,7 +105,7 @@ def report_page(
 
 
 def report_summary(report: Report) -> str:
-    """Only the overview of that page, as HTML without script. Raises MissingDependency without jinja2."""
+    """The overview of the report's page as HTML without script. Raises MissingDependency without jinja2."""
     network = Network(report)
     counts = Counter(layer.kind for layer in network.layers)
     return _render("summary.html", report=report, bars=shares(network), counts=counts, data={})

@@ -42,7 +42,7 @@ class Shown:
 
 
 def report_lines(report: Report) -> list[str]:
-    """At most ten lines about a report: figures, reason and next step."""
+    """A report in at most ten lines: figures, reason and next step."""
     layers, macs = report.coverage.layers, report.coverage.macs
     lines = [f"{report.model}, target {report.target}"]
     if report.dla and report.cost:

@@ -94,7 +94,7 @@ def _without_scale(summary: rows.Summary, verbose: bool) -> Iterator[str]:
 
 
 def _notes(dla: Optional[rows.DlaSummary], verbose: bool) -> Iterator[tuple[str, str]]:
-    """What the DLA asks for; the first sentence of each note in the short form."""
+    """The notes on what the DLA asks for; in the short form the first sentence of each."""
     for note in dla.notes if dla else ():
         yield "", note if verbose else f"{_first(note)}."
 

@@ -166,7 +166,7 @@ def _option(name: str, value: Any) -> str:
 
 
 def print_outcome(results: Tuning, file: str) -> None:
-    """For a terminal, with the command that reproduces the chosen point. file: NAME_tune.json."""
+    """Print the result of a search, with the command that reproduces the chosen point. file: NAME_tune.json."""
     console, metric, (headings, rows) = Console(highlight=False), results.metric, table(results)
     console.print(
         f"[bold]{escape(results.model.file)}[/bold]: {escape(metric.name)} = {metric.reference:.6g} as given, on "

@@ -101,7 +101,7 @@ def _on_gpu(files: TranslationFiles, request: BuildRequest) -> list[str]:
 
 
 def _header_notes(number: str, version: Version) -> list[str]:
-    """number: of the cache's header."""
+    """What to know about the header of the cache, whose number this is, a sentence each."""
     if number and parse_version(number)[:2] == version[:2]:
         return []
     return [

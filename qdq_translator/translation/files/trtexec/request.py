@@ -294,7 +294,7 @@ class Remembered:
         return asked or self.shapes
 
     def sizes_to_build(self, asked: Mapping[str, Sequence[int]]) -> Mapping[str, Sequence[int]]:
-        """The same for --opt_shapes, which TensorRT accepts for open sizes."""
+        """Input -> sizes for which TensorRT is to build, from --opt_shapes, which it accepts for open sizes."""
         if asked:
             return self.sizes_for(asked, "--opt_shapes")
         return {name: sizes for name, sizes in self.shapes.items() if name in self.open}

@@ -126,7 +126,7 @@ def _unflattening(rewriter: Rewriter, region: Sequence[Node]) -> list[Node]:
 
 
 def _flattening_for(rewriter: Rewriter, name: str, inside: Container[int]) -> Optional[Node]:
-    """The same, if only the region reads it. inside: ids of the region's nodes."""
+    """The flattening in front of a dense layer, if only the region reads it. inside: ids of the region's nodes."""
     return _flattening(rewriter, name) if rewriter.is_closed([name], inside) else None
 
 

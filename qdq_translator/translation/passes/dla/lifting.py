@@ -76,7 +76,7 @@ def value_by_value(
 def lift_constants(
     rewriter: Rewriter, inputs: list[str], suffix: str, change: Callable[[np.ndarray], np.ndarray]
 ) -> None:
-    """In place: replace constants of several values by the result of `change`, under the name with the suffix."""
+    """Replace constants in place: those of several values by the result of `change`, under the name with the suffix."""
     graph = rewriter.graph
     for index, name in enumerate(inputs):
         if name in graph.initializers and math.prod(graph.initializers[name].dims) > 1:

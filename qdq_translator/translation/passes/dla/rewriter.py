@@ -44,7 +44,7 @@ class Rewriter(editor.Editor):
     """One rewriting of one graph. Rules query `rejected`, edit with `replace`, raise `Stays` if they do not apply."""
 
     def __init__(self, network: Network, settings: Settings, generation: str) -> None:
-        """generation: of the DLA whose limits apply, 'orin' or 'xavier'."""
+        """A rewriter of `network`. generation: that of the DLA whose limits apply, 'orin' or 'xavier'."""
         super().__init__(network, settings)
         self.budget = Budget(network.graph.initializers.values(), "Translate without --dla_rewrites.")
         self._limits = limits_by_op(generation)

@@ -56,7 +56,7 @@ class Layer:
 
     @cached_property
     def shapes(self) -> list[Optional[tuple[Dim, ...]]]:
-        """Of the activations."""
+        """The shapes of the activations that the layer reads."""
         return [self.context.types.shape(name) for name in self.activations]
 
     @cached_property
@@ -232,7 +232,7 @@ def fits_buffer(documented: bool) -> Check:
 
 
 def constant(what: str) -> Check:
-    """Of input 1."""
+    """The constant that the layer reads as input 1, None if that is computed."""
 
     def check(layer: Layer) -> str:
         name = layer.node.input(1)
