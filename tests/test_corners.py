@@ -322,6 +322,7 @@ def test_an_unknown_platform_is_refused_with_those_that_are_known() -> None:
         (["--board", "agx-orin@jetpack-6.2", "--tensorrt", "10.7"], ["--board", "agx-orin@jetpack-6.2+tensorrt-10.7"]),
         (["--board", "gpu", "--tensorrt", "10.7.0"], ["--board", "gpu@tensorrt-10.7.0"]),
         (["m.onnx", "--tensorrt", "10.7"], ["m.onnx", "--platform", "tensorrt-10.7"]),
+        (["explain", "jetpack-6.2", "--tensorrt", "10.7"], ["explain", "jetpack-6.2+tensorrt-10.7"]),
     ],
 )
 def test_another_tensorrt_on_a_platform(words: list[str], wanted: list[str]) -> None:
@@ -335,6 +336,7 @@ def test_platforms_with_another_tensorrt_keep_their_dla_if_it_has_one() -> None:
     assert find_platform("jetpack-6.2+tensorrt-10.9").dla == ""
     assert no_dla_in("jetpack-6.2+tensorrt-10.9") and not no_dla_in("jetpack-6.2+tensorrt-10.7")
     assert find_platform("DriveOS 7").tensorrt == find_platform("drive-os-7.0").tensorrt == (10, 10, 10)
+    assert find_platform("JetPack 6.2 with TensorRT 10.7").cache_version == both.cache_version
     for name in ("jetpack-6.2+x", "jetpack-99+tensorrt-10.7"):
         with pytest.raises(UsageError, match="not known"):
             find_platform(name)

@@ -237,6 +237,16 @@ def test_explain_and_platforms(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(
         words in out for words in ("Rule C1", "DLA limit C1", "Rule S8", "TRT-100300", "DLA limit P3", "docs/rules.md")
     )
+    for words in (
+        ["jetpack-6.2", "--tensorrt", "10.7"],
+        ["JetPack 6.2 with TensorRT 10.7"],
+        ["orin-nx@jetpack-6.2+tensorrt-10.7"],
+    ):
+        assert main(["explain", *words]) == 0
+        assert "TensorRT 10.7.0, cache header TRT-100700, Orin's DLA" in capsys.readouterr().out
+    for unknown in ("jetpack-6.2+tensorrt", "jetpack-99+tensorrt-10.7", "orin-nx@x", "x@jetpack-6.2"):
+        assert main(["explain", unknown]) == 1
+    capsys.readouterr()
     assert main(["explain", "--all"]) == 0 and len(capsys.readouterr().out.splitlines()) > 100
     assert main(["explain"]) == 0 and len(capsys.readouterr().out.splitlines()) <= 40
     assert main(["explain", "platforms", "--json"]) == 0

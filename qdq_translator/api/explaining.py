@@ -9,14 +9,14 @@ from typing import List, Sequence, Tuple, Union
 
 from qdq_translator.board.engine.messages import GENERAL, BuildLog, Message, messages, parse_log, read_log, recognize
 from qdq_translator.core.boards import BOARDS
-from qdq_translator.core.errors import UserError
+from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.engine_rows import LogMessage
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.report_rows import LayerPlan, TensorScale
 from qdq_translator.core.parsing import did_you_mean, sentence
 from qdq_translator.core.rules import RULES, described
 from qdq_translator.core.words import counted
-from qdq_translator.translation.targets.platforms import PLATFORMS
+from qdq_translator.translation.targets.platforms import PLATFORMS, Platform, find_platform
 
 
 def is_log(name: str) -> bool:
@@ -31,7 +31,7 @@ def read_any(name: str) -> BuildLog:
 def lookup(name: str) -> Union[Message, List[Tuple[str, List[str]]]]:
     """The message, or (title, paragraphs) of each rule, limit, platform or board. Raises UserError for none."""
     texts, key = explained(), key_of(name)
-    found = [texts[k] for k in (key, f"DLA {key}") if k in texts]
+    found = [texts[k] for k in (key, f"DLA {key}") if k in texts] or _combined(name)
     if found:
         return found
     line = recognize(name)
@@ -113,19 +113,28 @@ def explained() -> dict[str, tuple[str, list[str]]]:
             f"DLA limit {limit.id}: {limit.text}",
             paragraphs(f"{where}{only}", f"Applies to {ops}.", f"Source: {limit.source} [{limit.status}]."),
         )
-    for p in PLATFORMS:
-        version = ".".join(map(str, p.tensorrt))
-        header = f"cache header TRT-{p.cache_version}" if p.has_implicit_int8 else "no implicit quantization"
-        dla = f"{p.dla.capitalize()}'s DLA" if p.dla else "no DLA for translations"
-        texts[p.name] = (
-            f"Platform {p.name}: TensorRT {version}, {header}, {dla}",
-            paragraphs(
-                f"{p.note[:1].upper()}{p.note[1:]}." if p.note else "",
-                f"{p.dla_too_old[:1].upper()}{p.dla_too_old[1:]}." if p.dla_too_old else "",
-                f"Source: {p.source}.",
-            ),
-        )
+    texts.update({p.name: _about_platform(p) for p in PLATFORMS})
     return {**texts, **_boards()}
+
+
+def _about_platform(p: Platform) -> tuple[str, list[str]]:
+    """(title, paragraphs) of a platform."""
+    header = f"cache header TRT-{p.cache_version}" if p.has_implicit_int8 else "no implicit quantization"
+    dla = f"{p.dla.capitalize()}'s DLA" if p.dla else "no DLA for translations"
+    notes = [f"{text[:1].upper()}{text[1:]}." for text in (p.note, p.dla_too_old, f"source: {p.source}") if text]
+    return f"Platform {p.name}: TensorRT {'.'.join(map(str, p.tensorrt))}, {header}, {dla}", notes
+
+
+def _combined(name: str) -> list[tuple[str, list[str]]]:
+    """A platform with another TensorRT, spelled as for --platform, or a board with a platform; [] for another name."""
+    board, at, platform = name.strip().lower().partition("@")
+    try:
+        if at:
+            found = _combined(platform) if board in BOARDS else []
+            return [_boards()[board], *found] if found else []
+        return [_about_platform(find_platform(name, explicit=True))]
+    except UsageError:
+        return []
 
 
 def _boards() -> dict[str, tuple[str, list[str]]]:

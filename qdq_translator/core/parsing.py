@@ -51,6 +51,9 @@ def normalise_flags(argv: Sequence[str]) -> list[str]:
                 joint = "+" if flag == "--platform" or "@" in out[end] else "@"
                 out[end] += f"{joint}tensorrt-{version}"
                 return out
+            if re.fullmatch(r"(jetpack|drive-os)-[\d.]+", word):
+                out[place] += f"+tensorrt-{version}"
+                return out
         out += ["--platform", f"tensorrt-{version}"]
     return out
 

@@ -130,12 +130,14 @@ def find_platform(name: str, explicit: bool = False) -> Platform:
     implicit quantization is not needed. Raises UsageError for unknown names, UserError for a TensorRT that has no
     implicit quantization."""
     whole = name.strip().lower().replace("_", "-").replace(" ", "-").replace("driveos", "drive-os")
+    whole = re.sub(r"(?<=\d)-(?:with-)?(?=tensorrt-)", "+", whole)
     key, plus, other = whole.partition("+")
     platform = _BY_NAME.get(key) or _BY_NAME.get(re.sub(r"\.0$", "", key))
     direct = _TENSORRT.match(other or key)
     if direct and (platform is None) != bool(plus):
         major, minor, patch = int(direct[1]), int(direct[2]), int(direct[3] or 0)
-        made = Platform(whole, (major, minor, patch), "", "named by its TensorRT version")
+        own = f"; {platform.name} comes with {'.'.join(map(str, platform.tensorrt))}" if platform else ""
+        made = Platform(whole, (major, minor, patch), "", f"named by its TensorRT version{own}")
         has_dla = platform is not None and not (10, 8) <= (major, minor) <= (11, 3)
         platform = replace(made, dla=platform.dla, l4t=platform.l4t) if platform is not None and has_dla else made
     elif plus:
