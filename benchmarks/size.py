@@ -3,6 +3,7 @@
     python -m benchmarks.size                       # this checkout
     python -m benchmarks.size CHECKOUT ...          # also others, for a table of before and after
     python -m benchmarks.size --functions           # functions above the limits
+    python -m benchmarks.size --capabilities        # lines by what they are for
 
 Complexity is counted as radon does, lambdas left out: 1, and 1 more for each if, for, while, except, assert, conditional expression, comprehension, condition in
 one, further operand of `and` and `or`, and nested function.
@@ -19,6 +20,33 @@ from typing import Iterator, NamedTuple, Union
 
 ROOT = Path(__file__).resolve().parents[1]
 MOST_COMPLEX, MOST_LINES, WIDEST = 15, 50, 120
+CAPABILITIES = {
+    "a network with one scale a tensor from a Q/DQ model, and its files": "__init__ __main__ _version translation/",
+    "quantizers in other forms: QOperator, arithmetic, QONNX, MCT, AMD, files of scales": "translation/quantizers/dialects/ translation/quantizers/sidecars translation/passes/dialects",
+    "rewrites for the DLA": "translation/passes/dla/ translation/passes/rewrites translation/planning/earned translation/passes/pattern",
+    "limits of the DLA, cost, placement on both devices, parts": "translation/targets/dla/ translation/targets/cost/ translation/planning/regions translation/planning/min_cut translation/planning/layers translation/planning/what_if translation/parts lab/parts",
+    "names of TensorRT's own tensors": "translation/targets/parser_network translation/targets/auto_names",
+    "explicit networks for TensorRT 11, and back from a cache": "translation/explicit translation/qdq/ lab/migrated",
+    "the report: page, terminal, comparison": "translation/report/",
+    "trtexec's request and its checks": "translation/files/trtexec/ translation/files/buffers",
+    "options, command line and Python": "core/options core/command_options core/parsing core/boards cli commands/ api/",
+    "rows of the JSON files, their schemas and readers": "core/formats/",
+    "rules, errors, words, disk, budget": "core/",
+    "processes and clusters": "core/workers/",
+    "data sets, images, inputs": "lab/simulate/inputs lab/simulate/datasets lab/simulate/images lab/simulate/places lab/simulate/boxes",
+    "the simulated engine": "lab/simulate/",
+    "calibration: ranges from data": "lab/simulate/calibration/ lab/laboratory",
+    "equalization, least error of the outputs, requantization": "lab/simulate/calibration/equalize lab/simulate/calibration/on_output lab/simulate/calibration/likeness lab/simulate/calibration/trial lab/simulate/calibration/requantize",
+    "the check of each translation (V1)": "lab/simulate/faithful lab/simulate/segments",
+    "verify: comparison, metrics, verdict": "lab/ lab/verification lab/verification_words lab/simulate/compare lab/simulate/metrics lab/simulate/named_metrics lab/simulate/user_metric lab/simulate/verdict lab/simulate/thresholds lab/simulate/evaluation",
+    "lost accuracy: account, per layer, audit, sensitivity": "lab/simulate/account lab/simulate/per_layer lab/simulate/sensitivity lab/simulate/calibration/audit lab/simulate/counterparts",
+    "the search for time within a budget of accuracy": "lab/tune/",
+    "logs, removed features and programs explained": "board/engine/messages board/engine/migration board/engine/removed api/explaining commands/explain",
+    "the builder and TensorRT's versions in Python": "board/engine/builder board/engine/versions",
+    "engines checked against the plan, results of a board": "board/engine/ board/results",
+    "bundles and their consumers": "board/",
+}
+"""What modules are for: the capability whose path is the longest that a module's path begins with."""
 _Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
 _ONE_MORE = (
     *(ast.If, ast.For, ast.While, ast.ExceptHandler, ast.Assert, ast.IfExp, ast.comprehension),
@@ -129,11 +157,29 @@ def rows(checkout: Path) -> dict[str, int]:
     }
 
 
+def by_capability(package: Path) -> dict[str, tuple[int, int, int]]:
+    """Capability -> its modules, lines, and lines of code, the largest first."""
+    of = {path: name for name, paths in CAPABILITIES.items() for path in paths.split()}
+    found = dict.fromkeys(CAPABILITIES, (0, 0, 0))
+    for path in sorted(package.rglob("*.py")):
+        module = path.relative_to(package).with_suffix("").as_posix()
+        name = of[max((begin for begin in of if module.startswith(begin)), key=len)]
+        source, (modules, lines, code) = path.read_text(encoding="utf-8"), found[name]
+        found[name] = modules + 1, lines + source.count("\n"), code + lines_of_code(source)
+    return dict(sorted(found.items(), key=lambda item: -item[1][1]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkouts", nargs="*", type=Path, help="further checkouts, as columns before this one")
     parser.add_argument("--functions", action="store_true", help="list the functions above the limits instead")
+    parser.add_argument("--capabilities", action="store_true", help="lines by what they are for")
     options = parser.parse_args()
+    if options.capabilities:
+        print("| what for | modules | lines | of code |\n| --- | ---: | ---: | ---: |")
+        for name, (modules, lines, code) in by_capability(ROOT / "qdq_translator").items():
+            print(f"| {name} | {modules} | {lines:,} | {code:,} |")
+        return
     if options.functions:
         for one in sorted(functions(ROOT / "qdq_translator"), key=lambda one: -one.complexity):
             if one.complexity > MOST_COMPLEX or one.lines > MOST_LINES:

@@ -1,13 +1,14 @@
 """A random sample of the mutants of the package: how many do the tests of their folder notice?
 
-    python -m tests.mutants --state mutants.json --map          which test runs which line (each once; [--processes 2])
+    python -m tests.mutants --state mutants.json --map          which test runs which line (each once; [--processes 2]); may be left out
     python -m tests.mutants --state mutants.json --sample 250 --seed 2026 [--processes 2]
     python -m tests.mutants --state mutants.json --anew         the survivors once more: imported, and before all tests of their line
     python -m tests.mutants --state mutants.json --show         share and interval, and every survivor as a diff
 
 Needs `pip install mutmut coverage` (mutmut 3 makes the mutants, this runs them). Each mutant of the sample meets the tests
 of its folder (the table in CONTRIBUTING.md, with its last row) that run its line, the closest first, in a process of its own,
-until one fails, `_MOST_SECONDS` of processor time are over, or there are none left. Not drawn: mutants that only change the text of a sentence (tests compare numbers and names, not wording;
+until one fails, `_MOST_SECONDS` of processor time are over, or there are none left. Without a map these are all tests of the
+folder, first those that name the function or its module. Not drawn: mutants that only change the text of a sentence (tests compare numbers and names, not wording;
 tests/data/sentences.txt holds the wording), and those outside functions. A run goes on where `--state` ends.
 """
 
@@ -17,6 +18,7 @@ import argparse
 import ast
 import difflib
 import functools
+import importlib
 import importlib.abc
 import importlib.machinery
 import inspect
@@ -32,7 +34,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 ROOT = Path(__file__).resolve().parents[1]
 _NOT_HERE = ("onnxoptimizer_backend.py",)
@@ -230,7 +232,7 @@ def _function(space: dict[str, Any], source: str, line: int) -> Any:
 
 def put_in(name: str, source: str, line: int) -> None:
     """Gives the loaded function the mutant's code: what was imported stays, whoever imported it."""
-    module = sys.modules[module_of(name)]
+    module = importlib.import_module(module_of(name))
     old = _function(vars(module), (ROOT / name).read_text(encoding="utf-8"), line)
     space = {**vars(module)}
     exec(compile(source, str(ROOT / name), "exec"), space)
@@ -286,7 +288,7 @@ class Fast:
                 self.done(row)
             if not name:
                 continue
-            source, row = prepare(name, index, self.known)
+            source, row = prepare(name, index, self.known, items=items)
             if not row["tests"]:
                 self.done(row)
                 continue
@@ -310,8 +312,9 @@ class Fast:
                     failed.append(report.nodeid)
 
         items[0].config.pluginmanager.register(Watch())
+        began = time.monotonic()
         for item, following in zip(items, [*items[1:], None]):
-            if time.process_time() > _MOST_SECONDS:
+            if time.process_time() > _MOST_SECONDS or time.monotonic() - began > 5 * _MOST_SECONDS:
                 return
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if failed:
@@ -358,20 +361,53 @@ def _in_turn(tests: list[str], closest: list[int], most: Optional[int]) -> list[
     return [*records[:_MOST_RECORDS], *others, *records[_MOST_RECORDS:]][:most]
 
 
+def tests_of(name: str, line: int, items: Mapping[str, Any]) -> list[str]:
+    """The tests of a file's folder: some records, then those that name the function around the line or the file's module."""
+    named = {
+        n.name
+        for n in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8")))
+        if isinstance(n, (ast.ClassDef, ast.FunctionDef)) and n.lineno <= line <= (n.end_lineno or 0)
+    }
+    words, module = {w.strip("_") for w in named}, module_of(name)
+    own = tuple(test for files, tests in folders() if ROOT / name in files for test in tests)
+    mine = [test for test in items if test.startswith(own)]
+    records = [test for test in mine if _RECORDS in test]
+    random.Random(line).shuffle(records)
+
+    def far(test: str) -> tuple[bool, bool, bool]:
+        text = inspect.getsource(items[test].function) if hasattr(items[test], "function") else ""
+        whole = inspect.getsource(items[test].module)
+        found = set(re.findall(r"[A-Za-z]\w*", text))
+        return not words & found, module not in whole, module.rpartition(".")[2] not in found
+
+    others = sorted((test for test in mine if _RECORDS not in test), key=far)
+    first = _MOST_RECORDS if ".translation." in module or ".core." in module else 0
+    return [*records[:first], *others, *records[first:]]
+
+
 def prepare(
-    name: str, index: int, known: dict[str, Any], most: Optional[int] = _MOST_TESTS
+    name: str,
+    index: int,
+    known: Mapping[str, Any],
+    most: Optional[int] = _MOST_TESTS,
+    items: Optional[Mapping[str, Any]] = None,
 ) -> tuple[str, dict[str, Any]]:
+    """(source, row) of a mutant. known: the map. items: the tests, where there is no map."""
     module, mutation = mutants(ROOT / name)[index]
     source, line = mutated(module, mutation)
     pairs = difflib.unified_diff(module.code.splitlines(), source.splitlines(), n=0, lineterm="")
-    covering = known["lines"].get(name, {}).get(str(line), [])
-    closest = _in_turn(known["tests"], sorted(covering, key=_closeness(name, line, known)), most)
+    if known:
+        covering = known["lines"].get(name, {}).get(str(line), [])
+        closest = _in_turn(known["tests"], sorted(covering, key=_closeness(name, line, known)), most)
+        tests = [known["tests"][number] for number in closest]
+    else:
+        tests = tests_of(name, line, items or {})
     return source, {
         "file": name,
         "mutant": index,
         "line": line,
         "outcome": "not run",
-        "tests": [known["tests"][number] for number in closest],
+        "tests": tests,
         "diff": [text for text in pairs if text[:3] not in ("---", "+++") and text[:2] != "@@"],
     }
 
@@ -385,7 +421,7 @@ def interval(killed: int, total: int) -> tuple[float, float]:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    left = [row for row in rows if row["outcome"] in _ALIVE]
+    left = [row for row in rows if row["outcome"].startswith(_ALIVE)]
     for row in left:
         print(f"--- {row['file']}:{row['line']} mutant {row['mutant']}: {row['outcome']}")
         print("\n".join(row["diff"]))
@@ -396,7 +432,7 @@ def show(rows: list[dict[str, Any]]) -> None:
     )
 
 
-_ALIVE = ("survived", "not run")
+_ALIVE = ("survived", "not run", "does not load")
 
 
 def main() -> int:
@@ -423,12 +459,13 @@ def main() -> int:
         print(f"{len(rows)} {row['file']}:{row['line']} {row['outcome']} {row.get('seconds', 0)} s", flush=True)
 
     if options.sample:
-        known = json.loads(map_file.read_text(encoding="utf-8"))
+        known = json.loads(map_file.read_text(encoding="utf-8")) if map_file.exists() else {}
         before = {(row["file"], row["mutant"]) for row in rows}
         todo = [task for task in draw(options.sample, options.seed, options.only) if task not in before]
         import pytest
 
-        found = sorted({name.partition("::")[0] for name in known["tests"]})
+        every = known.get("tests") or [test for files, tests in folders() for test in tests]
+        found = sorted({str(ROOT / name.partition("::")[0]) for name in every})
         pytest.main(
             ["-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), *found],
             plugins=[Fast(todo, known, options.processes, done)],

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import dla_rewrites, growth, readme, rewrites
+from benchmarks import dla_rewrites, growth, readme, rewrites, size
 from benchmarks.measure import Run
 from benchmarks.translate import Result, made, measure
 
@@ -28,6 +28,12 @@ def test_another_translator_is_measured_with_its_own_command(tmp_path: Path) -> 
     )
     other = measure(made("chain", tmp_path, "2"), 1, [sys.executable, str(script)]).other
     assert other is not None and other > 0
+
+
+def test_every_module_counts_for_one_capability() -> None:
+    counted = size.by_capability(size.ROOT / "qdq_translator")
+    assert all(modules for modules, _, _ in counted.values())
+    assert sum(lines for _, lines, _ in counted.values()) == size.rows(size.ROOT)["lines"]
 
 
 def test_table_goes_into_the_readme() -> None:

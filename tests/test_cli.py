@@ -308,6 +308,23 @@ def test_a_gpu_as_target_starts_without_the_rooms_of_the_dla(model: Path, tmp_pa
         assert (done.returncode, done.stderr) == (status, "")
 
 
+@pytest.mark.parametrize("preset", ["gpu", "dla"])
+def test_the_translation_alone_writes_the_same_files(preset: str, model: Path, tmp_path: Path) -> None:
+    """Where ONNX Runtime is not installed, and without a module of the lab or the board."""
+    probe = (
+        "import sys; sys.modules['onnxruntime'] = None; from qdq_translator.core.options import TranslateOptions; "
+        "from qdq_translator.translation.translator import translate; "
+        "translate(sys.argv[1], TranslateOptions(preset=sys.argv[2])).save(sys.argv[3]); "
+        "sys.exit(any(m.startswith(('qdq_translator.lab', 'qdq_translator.board')) for m in sys.modules))"
+    )
+    command = [sys.executable, "-c", probe, str(model), preset, str(tmp_path / "alone")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert main(["translate", str(model), "-o", str(tmp_path / "all"), "--preset", preset]) == 0
+    alone, whole = contents(tmp_path / "alone"), contents(tmp_path / "all")
+    assert alone.keys() >= {f"net{suffix}" for suffix in SUFFIXES} and alone == {name: whole[name] for name in alone}
+
+
 def test_same_file_names_are_refused(model: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

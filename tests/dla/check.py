@@ -4,7 +4,7 @@ engine makes of it."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 import onnx
@@ -26,6 +26,11 @@ BATCHES = ("1", "3", "N")
 """Static batch sizes, and one that only the caller knows."""
 covers = pytest.mark.covers
 """What a test is about: cases and clauses of the rule's docstring (`test_docstrings.py`)."""
+
+
+def case(what: Union[int, str, tuple[Union[int, str], ...]], *values: Any, **more: Any) -> Any:
+    """A row of a table of `pytest.mark.parametrize` that is about one of these, or about several. more: `id`."""
+    return pytest.param(*values, marks=covers(*what) if isinstance(what, tuple) else covers(what), **more)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,6 +193,7 @@ __all__ = [
     "SCALE",
     "Pair",
     "both",
+    "case",
     "covers",
     "decibels",
     "feed_of",

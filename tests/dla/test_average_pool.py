@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.dla.check import BATCHES, SCALE, both, covers, graph, pair, same
+from tests.dla.check import BATCHES, SCALE, both, case, covers, graph, pair, same
 
 XAVIER = {"target": "xavier-dla", "platform": "jetpack-5.1"}
 END = pair("m", "p") + "y = Relu (p)"
@@ -41,9 +41,9 @@ def test_case_1(attributes: str, batch: str) -> None:
 @pytest.mark.parametrize(
     ("attributes", "size", "why"),
     [
-        pytest.param(f"{WINDOW}, ceil_mode = 1, strides = [2, 2]", "7,6", "rounds", marks=covers("ceil_mode")),
-        pytest.param(f"{WINDOW}, dilations = [2, 1]", "7,6", "dilated", marks=covers("dilation")),
-        pytest.param(WINDOW, "H,W", "known", marks=covers("unknown sizes")),
+        case("ceil_mode", f"{WINDOW}, ceil_mode = 1, strides = [2, 2]", "7,6", "rounds"),
+        case("dilation", f"{WINDOW}, dilations = [2, 1]", "7,6", "dilated"),
+        case("unknown sizes", WINDOW, "H,W", "known"),
     ],
 )
 def test_not(attributes: str, size: str, why: str) -> None:

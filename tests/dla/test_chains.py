@@ -14,7 +14,7 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.translation.passes import pipeline
 from qdq_translator.translation.planning import regions
 from tests.conftest import DATA, PLAIN_PIPELINE
-from tests.dla.check import BATCHES, SCALE, Pair, both, covers, graph, ints, pair, same, weights
+from tests.dla.check import BATCHES, SCALE, Pair, both, case, covers, graph, ints, pair, same, weights
 
 TO = {
     "five": ints(0, 2, 4, 6, 4),
@@ -111,20 +111,20 @@ def test_scales_between_go_to_the_end() -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        pytest.param(
+        case(
+            "other orders",
             "a = Reshape (q, six)\nb2 = Transpose <perm = [0, 3, 2, 1, 5, 4]> (a)\nc = Reshape (b2, back)\ny = Relu (c)",
             "no Conv",
-            marks=covers("other orders"),
         ),
-        pytest.param(
+        case(
+            "between different scales of the model's own",
             "a = Reshape (q, five)\n" + pair("a", "p", "s2") + "c = Reshape (p, back)\ny = Relu (c)",
             "different scales",
-            marks=covers("between different scales of the model's own"),
         ),
-        pytest.param(
+        case(
+            "case 1 to a graph output from a graph input or from a tensor that others read",
             "a = Reshape (q, three)\ny = Reshape (a, back)",
             "graph output",
-            marks=covers("case 1 to a graph output from a graph input or from a tensor that others read"),
         ),
     ],
 )

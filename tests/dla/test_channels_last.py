@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.dla.check import SCALE, both, covers, graph, ints, pair, same, weights
+from tests.dla.check import SCALE, both, case, covers, graph, ints, pair, same, weights
 
 W1, W2 = weights(1, 8, 12).T.copy(), weights(2, 6, 12).copy()
 S1, S2 = (np.abs(w).max(axis=0) / np.float32(127) for w in (W1, W2))
@@ -124,17 +124,13 @@ def test_case_2_layers_around(layer: str, batch: str) -> None:
 @pytest.mark.parametrize(
     ("shape", "body", "batch"),
     [
-        pytest.param("5,12", "a = ReduceMax <axes = [1]> (x0)\nb = Expand (a, three)\ny = MatMul (b, plain)", "1",
-                     marks=covers("where the DLA gains nothing (more Reshapes are added than GPU layers removed, counting "
-                                  "the Reshapes of rule W1)")),
-        pytest.param("5,12", "t = Transpose <perm = [0, 2, 1]> (x0)\ny = MatMul (x0, t)", "1",
-                     marks=covers("weights that are not constant matrices")),
-        pytest.param("12", "t = Transpose <perm = [1, 0]> (x0)\nr = Relu (t)\ny = Gemm <transA = 1> (r, d1)", "1",
-                     marks=covers("transA 1")),
-        pytest.param("h,12", "y = MatMul (x0, d1)", "1", marks=covers("unknown sizes other than the batch size")),
-        pytest.param("5,12", "t = Transpose <perm = [1, 0, 2]> (x0)\nr = Relu (t)\ny = MatMul (r, d1)", "3",
-                     marks=covers("first axes that are not the batch where the batch size is not 1")),
-        pytest.param("2,3,5,12", "y = MatMul (x0, d1)", "1", marks=covers("tensors of five and more dimensions")),
+        case("where the DLA gains nothing (more Reshapes are added than GPU layers removed, counting "
+                                  "the Reshapes of rule W1)", "5,12", "a = ReduceMax <axes = [1]> (x0)\nb = Expand (a, three)\ny = MatMul (b, plain)", "1"),
+        case("weights that are not constant matrices", "5,12", "t = Transpose <perm = [0, 2, 1]> (x0)\ny = MatMul (x0, t)", "1"),
+        case("transA 1", "12", "t = Transpose <perm = [1, 0]> (x0)\nr = Relu (t)\ny = Gemm <transA = 1> (r, d1)", "1"),
+        case("unknown sizes other than the batch size", "h,12", "y = MatMul (x0, d1)", "1"),
+        case("first axes that are not the batch where the batch size is not 1", "5,12", "t = Transpose <perm = [1, 0, 2]> (x0)\nr = Relu (t)\ny = MatMul (r, d1)", "3"),
+        case("tensors of five and more dimensions", "2,3,5,12", "y = MatMul (x0, d1)", "1"),
     ],
 )  # fmt: skip
 def test_not(shape: str, body: str, batch: str) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdq_translator.translation.passes.dla.conv_padding import zeros
-from tests.dla.check import BATCHES, both, covers, graph, pair, same, weights
+from tests.dla.check import BATCHES, both, case, covers, graph, pair, same, weights
 
 END = pair("m", "p") + "y = Relu (p)"
 
@@ -110,18 +110,10 @@ def test_not_above_31(pads: str) -> None:
 @pytest.mark.parametrize(
     ("attributes", "shape", "weight"),
     [
-        pytest.param(
-            'auto_pad = "SAME_UPPER", strides = [2, 2]',
-            "2,h,w",
-            "b",
-            marks=covers("auto_pad with unknown sizes"),
-        ),
-        pytest.param("pads = [0, 0, 1, 1]", "2,9,8", "Relu", marks=covers("weights that are not constant")),
-        pytest.param(
-            "pads = [4, 4, 4, 4], dilations = [4, 4]",
-            "c,9,8",
-            "b",
-            marks=covers("an input whose channels are not known in case 4"),
+        case("auto_pad with unknown sizes", 'auto_pad = "SAME_UPPER", strides = [2, 2]', "2,h,w", "b"),
+        case("weights that are not constant", "pads = [0, 0, 1, 1]", "2,9,8", "Relu"),
+        case(
+            "an input whose channels are not known in case 4", "pads = [4, 4, 4, 4], dilations = [4, 4]", "c,9,8", "b"
         ),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.dla.check import BATCHES, SCALE, both, covers, graph, pair, same, weights
+from tests.dla.check import BATCHES, SCALE, both, case, covers, graph, pair, same, weights
 
 END = pair("m", "p") + "y = Relu (p)"
 
@@ -61,41 +61,39 @@ def test_codes_of_the_weights_stay() -> None:
 @pytest.mark.parametrize(
     ("attributes", "shape", "dims", "why"),
     [
-        pytest.param("pads = [1, 1, 1, 1]", "1,4,5,h", (4, 3, 3, 3), "sizes", marks=covers("sizes that are not known")),
-        pytest.param(
+        case("sizes that are not known", "pads = [1, 1, 1, 1]", "1,4,5,h", (4, 3, 3, 3), "sizes"),
+        case(
+            "auto_pad and output_shape",
             'strides = [2, 2], group = 2, auto_pad = "SAME_UPPER"',
             "1,4,5,6",
             (4, 3, 3, 3),
             "stated",
-            marks=covers("auto_pad and output_shape"),
         ),
         pytest.param(
             "group = 2, strides = [2, 2], output_shape = [11, 13]", "1,4,5,6", (4, 3, 3, 3), "stated", id="output_shape"
         ),
-        pytest.param(
+        case(
+            "parameters that do not fit them, or are negative",
             "pads = [-1, 0, 0, 0]",
             "1,4,5,6",
             (4, 3, 3, 3),
             "negative",
-            marks=covers("parameters that do not fit them, or are negative"),
         ),
-        pytest.param(
+        case(
+            "other than two spatial dimensions",
             "pads = [1, 1, 1, 1, 1, 1]",
             "1,4,5,5,5",
             (4, 3, 3, 3, 3),
             "two spatial",
-            marks=covers("other than two spatial dimensions"),
         ),
-        pytest.param(
+        case(
+            "a kernel that comes out above 32 (a square one above 22)",
             "dilations = [11, 11], pads = [1, 1, 1, 1]",
             "1,4,5,6",
             (4, 3, 3, 3),
             "23x23",
-            marks=covers("a kernel that comes out above 32 (a square one above 22)"),
         ),
-        pytest.param(
-            "pads = [1, 1, 1, 1]", "1,4,5,6", None, "not constant", marks=covers("weights that are not constant")
-        ),
+        case("weights that are not constant", "pads = [1, 1, 1, 1]", "1,4,5,6", None, "not constant"),
     ],
 )
 def test_not(attributes: str, shape: str, dims: tuple[int, ...] | None, why: str) -> None:

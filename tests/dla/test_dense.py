@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, both, covers, graph, ints, pair, same, weights
+from tests.dla.check import BATCHES, both, case, covers, graph, ints, pair, same, weights
 
 W1, W2 = weights(1, 8, 12), weights(2, 5, 8)
 ARRAYS = {"w1": W1, "b1": weights(3, 8), "w2": W2, "b2": weights(4, 5)}
@@ -139,22 +139,18 @@ def test_shared_weight_is_copied() -> None:
             "12",
             marks=covers("where the DLA gains nothing (more such Reshapes are added than GPU layers removed)"),
         ),
-        pytest.param(
-            "f = Flatten (q)\nt = Transpose (f)\ny = Gemm <transA = 1, transB = 1> (t, w1)",
-            "3,2,2",
-            marks=covers("transA 1"),
-        ),
-        pytest.param(
+        case("transA 1", "f = Flatten (q)\nt = Transpose (f)\ny = Gemm <transA = 1, transB = 1> (t, w1)", "3,2,2"),
+        case(
+            "weights that are not constant",
             "f = Flatten (q)\ng1 = Relu (f)\ny = Gemm (g1, f2)\nf2 = Transpose (g1)",
             "3,2,2",
-            marks=covers("weights that are not constant"),
         ),
-        pytest.param(
+        case(
+            "a bias that is not one value a channel",
             "f = Flatten (q)\nc = ReduceMax <axes = [0]> (f)\ny = Gemm <transB = 1> (f, w1, r)\nr = Gemm <transB = 1> (c, w1)",
             "3,2,2",
-            marks=covers("a bias that is not one value a channel"),
         ),
-        pytest.param("y = MatMul (q, wt)", "4,12", marks=covers("tensors of other ranks")),
+        case("tensors of other ranks", "y = MatMul (q, wt)", "4,12"),
     ],
 )
 def test_not(body: str, shape: str) -> None:

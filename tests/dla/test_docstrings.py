@@ -3,7 +3,7 @@
 A test of tests/dla/test_NAME.py names what it is about with `covers`, by the number of the case or the words of the clause:
 
     @covers(1, "a value other than 0")
-    pytest.param(..., marks=covers("negative padding"))
+    case("negative padding", ...)
 
 Clauses stand between "Not:" and the first full stop, with semicolons between them.
 """

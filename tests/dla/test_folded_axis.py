@@ -5,7 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, Pair, both, covers, decibels, feed_of, graph, ints, outputs, pair, same, weights
+from tests.dla.check import (
+    BATCHES,
+    Pair,
+    both,
+    case,
+    covers,
+    decibels,
+    feed_of,
+    graph,
+    ints,
+    outputs,
+    pair,
+    same,
+    weights,
+)
 
 SIZES = {"to": ints(0, 2, 4, 6, 5), "small": ints(0, 2, 4, 1, 1), "one": ints(1), "two": ints(2)}
 
@@ -71,26 +85,20 @@ def test_a_concat_of_branches() -> None:
 @pytest.mark.parametrize(
     ("body", "shape"),
     [
-        pytest.param(
-            HEAD + "y = ReduceSum <keepdims = 0> (r, one)",
-            "8,h,w",
-            marks=covers("unknown sizes other than the batch size"),
-        ),
-        pytest.param(
-            HEAD + "y = ReduceSum <keepdims = 0> (r, two)", "8,6,5", marks=covers("reductions over other axes")
-        ),
-        pytest.param(
+        case("unknown sizes other than the batch size", HEAD + "y = ReduceSum <keepdims = 0> (r, one)", "8,h,w"),
+        case("reductions over other axes", HEAD + "y = ReduceSum <keepdims = 0> (r, two)", "8,6,5"),
+        case(
+            "`Softmax` over more or other values, or below opset 13",
             HEAD + "m = Softmax <axis = 2> (r)\ny = ReduceSum <keepdims = 0> (m, two)",
             "8,6,5",
-            marks=covers("`Softmax` over more or other values, or below opset 13"),
         ),
-        pytest.param(
-            HEAD + "m = Mul (r, k)\nt = Relu (m)\ny = Reshape (t, back)",
-            "8,6,5",
-            marks=covers(
+        case(
+            (
                 "regions without a layer of case 2",
                 "tensors of other forms that are read, or constants of more than one value",
             ),
+            HEAD + "m = Mul (r, k)\nt = Relu (m)\ny = Reshape (t, back)",
+            "8,6,5",
         ),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, SCALE, both, covers, decibels, engine, feed_of, graph, pair, same
+from tests.dla.check import BATCHES, SCALE, both, case, covers, decibels, engine, feed_of, graph, pair, same
 from tests.explicit_reference import run
 from tests.small_models import f32
 
@@ -76,8 +76,8 @@ def test_half_precision() -> None:
 @pytest.mark.parametrize(
     "shape",
     [
-        pytest.param("1,3,4", marks=covers("tensors that are not four-dimensional")),
-        pytest.param("1,c,4,5", marks=covers("an unknown number of channels")),
+        case("tensors that are not four-dimensional", "1,3,4"),
+        case("an unknown number of channels", "1,c,4,5"),
     ],
 )
 def test_not(shape: str, op: str) -> None:
@@ -142,10 +142,8 @@ ORIN_10 = {"platform": "jetpack-6.2"}
 @pytest.mark.parametrize(
     ("op", "ops"),
     [
-        pytest.param(
-            "Mish", ["Sigmoid", "BatchNormalization", "Mul", "BatchNormalization", "Div", "Mul"], marks=covers(4)
-        ),
-        pytest.param("Softsign", ["Abs", "BatchNormalization", "Div"], marks=covers(5)),
+        case(4, "Mish", ["Sigmoid", "BatchNormalization", "Mul", "BatchNormalization", "Div", "Mul"]),
+        case(5, "Softsign", ["Abs", "BatchNormalization", "Div"]),
     ],
 )
 def test_cases_4_and_5(op: str, ops: list[str], batch: str) -> None:
@@ -205,20 +203,10 @@ def test_not_the_error_function() -> None:
 @pytest.mark.parametrize(
     ("op", "why", "options"),
     [
-        pytest.param(
-            "Clip (q, low2)", "bounds", {}, marks=covers("bounds that are not constant numbers"), id="computed bound"
-        ),
-        pytest.param(
-            "Elu <alpha = 0.0> (q)",
-            "positive",
-            ORIN_10,
-            marks=covers("case 6 with factors that are not positive"),
-            id="no factor",
-        ),
+        case("bounds that are not constant numbers", "Clip (q, low2)", "bounds", {}, id="computed bound"),
+        case("case 6 with factors that are not positive", "Elu <alpha = 0.0> (q)", "positive", ORIN_10, id="no factor"),
         pytest.param("Celu <alpha = 0.0> (q)", "positive", ORIN_10, id="no divisor"),
-        pytest.param(
-            "Softsign (q)", "quotient", {}, marks=covers("cases 4 to 6 where the DLA has no Div"), id="no quotient"
-        ),
+        case("cases 4 to 6 where the DLA has no Div", "Softsign (q)", "quotient", {}, id="no quotient"),
     ],
 )
 def test_not_these(op: str, why: str, options: dict[str, str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, both, covers, graph, ints, pair, same, weights
+from tests.dla.check import BATCHES, both, case, covers, graph, ints, pair, same, weights
 
 CONV = {"w": weights(0, 4, 2, 1, 1)}
 SIZE = "t = Shape (x)\ne = Gather (t, two)\n"
@@ -28,20 +28,20 @@ def test_case_1(batch: str) -> None:
 @pytest.mark.parametrize(
     "body, outputs",
     [
-        pytest.param(
+        case(
+            "a graph output made from a tensor that others read",
             "c = Conv (q, w)\ny = Identity (c)\nr = Relu (c)\n" + pair("r", "z2"),
             "float[1,4,3,3] y, float[1,4,3,3] z2",
-            marks=covers("a graph output made from a tensor that others read"),
         ),
-        pytest.param(
+        case(
+            "between two tensors with different scales of their own",
             "c = Conv (q, w)\n" + pair("c", "i0") + "i = Identity (i0)\n" + pair("i", "p", "s2") + "y = Relu (p)",
             "float[1,4,3,3] y",
-            marks=covers("between two tensors with different scales of their own"),
         ),
-        pytest.param(
+        case(
+            "a graph output made from a graph input",
             "y = Identity (x)\nc = Conv (q, w)\nr = Relu (c)",
             "float[1,2,3,3] y, float[1,4,3,3] r",
-            marks=covers("a graph output made from a graph input"),
         ),
     ],
 )

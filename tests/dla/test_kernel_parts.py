@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, both, covers, decibels, feed_of, graph, pair, same
+from tests.dla.check import BATCHES, both, case, covers, decibels, feed_of, graph, pair, same
 from tests.dla.test_large_windows import conv
 
 
@@ -65,10 +65,8 @@ def test_case_2(shape: str, dims: tuple[int, ...], attributes: str, batch: str) 
 BUFFER = [
     ("256,7,700", (3, 256, 3, 3), "pads = [1, 1, 1, 1]", [(1, 3), (3, 1)]),
     ("128,11,600", (3, 128, 9, 1), "strides = [2, 1], pads = [4, 0, 4, 0]", [(3, 1), (3, 1)]),
-    pytest.param(
-        *("256,14,90", (3, 256, 3, 3), "dilations = [12, 12], pads = [12, 12, 12, 12]"),
-        [(1, 1), (1, 13), (13, 1)],
-        marks=covers(3),
+    case(
+        3, *("256,14,90", (3, 256, 3, 3), "dilations = [12, 12], pads = [12, 12, 12, 12]"), [(1, 1), (1, 13), (13, 1)]
     ),
     ("128,20,180", (3, 128, 3, 3), "dilations = [15, 9], pads = [15, 9, 15, 9]", [(1, 1), (1, 19), (31, 1)]),
 ]
@@ -92,28 +90,18 @@ def test_data_that_do_not_fit(shape: str, dims: Any, attributes: str, kernels: A
 @pytest.mark.parametrize(
     ("shape", "dims", "attributes", "why"),
     [
-        pytest.param(
+        case(
+            "sizes that are not known, in case 1",
             *("4,h,w", (8, 4, 3, 3), "dilations = [36, 36], pads = [36, 36, 36, 36]", "its padding does not fit"),
-            marks=covers("sizes that are not known, in case 1"),
         ),
-        pytest.param(
-            *("3,48,48", (8, 3, 33, 33), "group = 1", "along H and W"),
-            marks=covers("kernels above 32 along H and W at once"),
-        ),
-        pytest.param(
-            *("1,1,40", (4097, 1, 1, 33), "group = 1", "too many for parts"), marks=covers("more than 8192 parts")
-        ),
-        pytest.param(
-            *("2,1,60", (3, 2, 1, 40), "pads = [0, 51, 0, 51]", "too many for parts"),
-            marks=covers("padding of a sum above 31"),
-        ),
-        pytest.param(
+        case("kernels above 32 along H and W at once", *("3,48,48", (8, 3, 33, 33), "group = 1", "along H and W")),
+        case("more than 8192 parts", *("1,1,40", (4097, 1, 1, 33), "group = 1", "too many for parts")),
+        case("padding of a sum above 31", *("2,1,60", (3, 2, 1, 40), "pads = [0, 51, 0, 51]", "too many for parts")),
+        case(
+            "a sum that would need a dilation above 32",
             *("1,1,1300", (3, 1, 1, 34), "dilations = [1, 37]", "too many for parts"),
-            marks=covers("a sum that would need a dilation above 32"),
         ),
-        pytest.param(
-            *("512,2,1000", (2, 512, 1, 1), "group = 1", "one row"), marks=covers("data of one row that do not fit")
-        ),
+        case("data of one row that do not fit", *("512,2,1000", (2, 512, 1, 1), "group = 1", "one row")),
     ],
 )
 def test_not(shape: str, dims: tuple[int, ...], attributes: str, why: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, both, covers, graph, pair, same, weights
+from tests.dla.check import BATCHES, both, case, covers, graph, pair, same, weights
 
 
 def conv(shape: str, dims: tuple[int, ...], attributes: str, batch: str = "1"):  # type: ignore[no-untyped-def]
@@ -66,23 +66,21 @@ def test_case_2(shape: str, dims: tuple[int, ...], attributes: str, kernel: list
 @pytest.mark.parametrize(
     ("shape", "dims", "attributes", "why"),
     [
-        pytest.param(
+        case(
+            "dilation, or sizes that are not known",
             "3,99,99",
             (8, 3, 16, 16),
             "strides = [16, 16], dilations = [2, 2]",
             "dilated",
-            marks=covers("dilation, or sizes that are not known"),
         ),
         pytest.param("4,h,w", (8, 4, 16, 16), "strides = [16, 16]", "not known"),
-        pytest.param(
-            "4,48,48", (8, 2, 16, 16), "strides = [16, 16], group = 2", "groups", marks=covers("groups in case 1")
-        ),
-        pytest.param(
+        case("groups in case 1", "4,48,48", (8, 2, 16, 16), "strides = [16, 16], group = 2", "groups"),
+        case(
+            "a stride without such a divisor, which has to divide L in case 2",
             "3,48,48",
             (8, 3, 13, 13),
             "strides = [13, 13]",
             "no divisor of stride 13",
-            marks=covers("a stride without such a divisor, which has to divide L in case 2"),
         ),
         pytest.param("1,101", (8, 1, 20), "strides = [10]", "no divisor of stride 10"),
     ],

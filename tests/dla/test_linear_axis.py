@@ -15,6 +15,7 @@ from tests.dla.check import (
     ORIN,
     SCALE,
     both,
+    case,
     covers,
     decibels,
     engine,
@@ -344,31 +345,17 @@ def test_what_it_costs() -> None:
 @pytest.mark.parametrize(
     ("line", "given", "arrays"),
     [
-        pytest.param(
-            "CumSum (q, a)", "float[1,2,3] x", {"a": ints(1)}, marks=covers("tensors that are not four-dimensional")
-        ),
-        pytest.param("CumSum (q, a)", "float[1,2,h,3] x", {"a": ints(1)}, marks=covers("sizes that are not known")),
-        pytest.param(
-            "CumSum (q, a)", "float[1,1,8193,1] x", {"a": ints(3)}, marks=covers("more than 8192 along an axis")
-        ),
-        pytest.param("CumSum (q, a)", "float[3,2,3,4] x", {"a": ints(0)}, marks=covers("the batch axis")),
-        pytest.param("Tile (q, r)", X, {"r": ints(2, 1, 2, 1)}, marks=covers("the batch axis")),
-        pytest.param("Expand (q, r)", X, {"r": ints(3, 2, 3, 4)}, marks=covers("the batch axis")),
-        pytest.param("Pad (q, r)", X, {"r": ints(0, 0, 1, 1, 1, 0, 1, 1)}, marks=covers("the batch axis")),
-        pytest.param(
-            "Pad (q, pads, low)",
-            X,
-            {"pads": ints(0, 0, 1, 1, 0, 0, 0, 0)},
-            marks=covers("parameters that are computed"),
-        ),
-        pytest.param(
-            f"Resize <{LINEAR}, axes = [0, 1, 2, 3]> (q, , , sizes)",
-            X,
-            {"sizes": ints(1, 2, 7, 9)},
-            marks=covers(RESIZE),
-        ),
-        pytest.param(f"Resize <{NEAREST}> (q, , , sizes)", X, {"sizes": ints(1, 4, 3, 4)}, marks=covers(RESIZE)),
-        pytest.param(f"Resize <{LINEAR}> (q, , f)", X, {"f": np.float32([1, 1.2, 2, 2])}, marks=covers(RESIZE)),
+        case("tensors that are not four-dimensional", "CumSum (q, a)", "float[1,2,3] x", {"a": ints(1)}),
+        case("sizes that are not known", "CumSum (q, a)", "float[1,2,h,3] x", {"a": ints(1)}),
+        case("more than 8192 along an axis", "CumSum (q, a)", "float[1,1,8193,1] x", {"a": ints(3)}),
+        case("the batch axis", "CumSum (q, a)", "float[3,2,3,4] x", {"a": ints(0)}),
+        case("the batch axis", "Tile (q, r)", X, {"r": ints(2, 1, 2, 1)}),
+        case("the batch axis", "Expand (q, r)", X, {"r": ints(3, 2, 3, 4)}),
+        case("the batch axis", "Pad (q, r)", X, {"r": ints(0, 0, 1, 1, 1, 0, 1, 1)}),
+        case("parameters that are computed", "Pad (q, pads, low)", X, {"pads": ints(0, 0, 1, 1, 0, 0, 0, 0)}),
+        case(RESIZE, f"Resize <{LINEAR}, axes = [0, 1, 2, 3]> (q, , , sizes)", X, {"sizes": ints(1, 2, 7, 9)}),
+        case(RESIZE, f"Resize <{NEAREST}> (q, , , sizes)", X, {"sizes": ints(1, 4, 3, 4)}),
+        case(RESIZE, f"Resize <{LINEAR}> (q, , f)", X, {"f": np.float32([1, 1.2, 2, 2])}),
     ],
 )
 def test_not(line: str, given: str, arrays: dict[str, np.ndarray]) -> None:
@@ -439,8 +426,8 @@ def test_not_of_a_constant() -> None:
 @pytest.mark.parametrize(
     ("shape", "axis"),
     [
-        pytest.param("1,3,4", 2, marks=covers("tensors that are not four-dimensional")),
-        pytest.param("1,3,4,5", 0, marks=covers("the batch axis")),
+        case("tensors that are not four-dimensional", "1,3,4", 2),
+        case("the batch axis", "1,3,4,5", 0),
     ],
 )
 def test_not_of_several(shape: str, axis: int) -> None:

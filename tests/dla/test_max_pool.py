@@ -8,7 +8,7 @@ import pytest
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UserError
 from qdq_translator.translation.passes.dla.max_pool import _axis
-from tests.dla.check import BATCHES, ORIN, SCALE, both, covers, graph, pair, same, weights
+from tests.dla.check import BATCHES, ORIN, SCALE, both, case, covers, graph, pair, same, weights
 from tests.explicit_reference import random_inputs, run
 
 END = pair("m", "p") + "y = Relu (p)"
@@ -153,13 +153,13 @@ def test_not_over_these(attributes: str) -> None:
 @pytest.mark.parametrize(
     ("op", "size", "why"),
     [
-        pytest.param(
+        case(
+            "ceil_mode where sizes are not whole multiples",
             "MaxPool <kernel_shape = [9, 9], strides = [2, 2], ceil_mode = 1> (q)",
             "20,20",
             "rounds",
-            marks=covers("ceil_mode where sizes are not whole multiples"),
         ),
-        pytest.param("MaxPool <kernel_shape = [9, 9]> (q)", "h,w", "known", marks=covers("unknown sizes")),
+        case("unknown sizes", "MaxPool <kernel_shape = [9, 9]> (q)", "h,w", "known"),
     ],
 )
 def test_not(op: str, size: str, why: str) -> None:

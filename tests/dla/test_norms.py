@@ -11,7 +11,7 @@ from onnx import TensorProto
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.translation.passes import pipeline
 from qdq_translator.translation.passes.pipeline import PIPELINE
-from tests.dla.check import BATCHES, both, covers, decibels, feed_of, graph, ints, pair, same, weights
+from tests.dla.check import BATCHES, both, case, covers, decibels, feed_of, graph, ints, pair, same, weights
 
 X, Y = "float[{N},8,6,5] x", "float[b,c,h,w] y"
 POW: dict[str, Any] = {"platform": "jetpack-6.2", "assume": "pow"}
@@ -270,41 +270,21 @@ IN, LN, SIZES = (
 @pytest.mark.parametrize(
     ("body", "why", "given", "options"),
     [
-        pytest.param(
-            IN, "--assume pow", X, {"assume": None}, marks=covers("without that word, or below TensorRT 10.3")
-        ),
+        case("without that word, or below TensorRT 10.3", IN, "--assume pow", X, {"assume": None}),
         pytest.param(IN, "--assume pow", X, {"platform": "jetpack-6.0"}, id="TensorRT 8.6"),
-        pytest.param("t = ReduceL2 <axes = [1, 2]> (q)", SIZES, X, {}, marks=covers("other axes")),
-        pytest.param(IN, SIZES, "float[1,8,h,5] x", {}, marks=covers("sizes that are not known")),
+        case("other axes", "t = ReduceL2 <axes = [1, 2]> (q)", SIZES, X, {}),
+        case("sizes that are not known", IN, SIZES, "float[1,8,h,5] x", {}),
         pytest.param(IN, SIZES, "float[1,8,6] x", {}, id="three dimensions"),
-        pytest.param(
-            "t = LpNormalization <axis = 1> (q)",
-            "epsilon",
-            X,
-            {},
-            marks=covers("`LpNormalization`, which has no epsilon"),
-        ),
-        pytest.param(
-            "u = Shrink (g)\n" + IN.replace(" g", " u"),
-            "computed",
-            X,
-            {},
-            marks=covers("a scale or bias that is computed"),
-        ),
-        pytest.param(
+        case("`LpNormalization`, which has no epsilon", "t = LpNormalization <axis = 1> (q)", "epsilon", X, {}),
+        case("a scale or bias that is computed", "u = Shrink (g)\n" + IN.replace(" g", " u"), "computed", X, {}),
+        case(
+            "an epsilon that would be 0 in FP16 where no square overflows",
             LN.replace("= 1", "= 1, epsilon = 1e-12"),
             "epsilon",
             X,
             {},
-            marks=covers("an epsilon that would be 0 in FP16 where no square overflows"),
         ),
-        pytest.param(
-            LN.replace(", g, h", ", e"),
-            "8192 channels",
-            "float[1,8193,1,2] x",
-            {},
-            marks=covers("more than 8192 channels"),
-        ),
+        case("more than 8192 channels", LN.replace(", g, h", ", e"), "8192 channels", "float[1,8193,1,2] x", {}),
     ],
 )
 def test_not(body: str, why: str, given: str, options: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, INFER, both, covers, decibels, feed_of, graph, ints, pair, same, weights
+from tests.dla.check import BATCHES, INFER, both, case, covers, decibels, feed_of, graph, ints, pair, same, weights
 
 W = {"w": weights(1, 8, 4, 3), "v": weights(2, 8, 8, 3), "b": weights(3, 8)}
 BN = {
@@ -91,8 +91,8 @@ def test_case_4_an_image_that_is_flattened(op: str) -> None:
 @pytest.mark.parametrize(
     ("body", "arrays"),
     [
-        pytest.param("y = ConvTranspose <output_shape = [22]> (q, t)", {"t": weights(1, 4, 8, 3)}, marks=covers("an `output_shape`")),
-        pytest.param("y = Sigmoid (q)", {}, marks=covers("regions without a layer of case 1 or 4")),
+        case("an `output_shape`", "y = ConvTranspose <output_shape = [22]> (q, t)", {"t": weights(1, 4, 8, 3)}),
+        case("regions without a layer of case 1 or 4", "y = Sigmoid (q)", {}),
     ],
 )  # fmt: skip
 def test_not(body: str, arrays: dict[str, np.ndarray]) -> None:
@@ -110,9 +110,9 @@ def test_not_with_a_computed_weight() -> None:
 @pytest.mark.parametrize(
     ("layer", "opset"),
     [
-        pytest.param("y = Softmax <axis = 2> (c)", 12, marks=covers("Softmax below opset 13")),
-        pytest.param("h = Cast <to = 7> (n)\ny = Slice (c, h, to, ax)", 17, marks=covers("a Slice, Pad, Resize or Reduce with computed parameters")),
-        pytest.param("y = Resize <mode = \"nearest\"> (c, , , sizes)", 17, marks=covers("a Resize by sizes")),
+        case("Softmax below opset 13", "y = Softmax <axis = 2> (c)", 12),
+        case("a Slice, Pad, Resize or Reduce with computed parameters", "h = Cast <to = 7> (n)\ny = Slice (c, h, to, ax)", 17),
+        case("a Resize by sizes", "y = Resize <mode = \"nearest\"> (c, , , sizes)", 17),
     ],
 )  # fmt: skip
 def test_the_layer_is_outside(layer: str, opset: int) -> None:

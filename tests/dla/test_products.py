@@ -8,7 +8,21 @@ import numpy as np
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from tests.dla.check import BATCHES, ORIN, SCALE, both, covers, decibels, feed_of, graph, outputs, pair, same, weights
+from tests.dla.check import (
+    BATCHES,
+    ORIN,
+    SCALE,
+    both,
+    case,
+    covers,
+    decibels,
+    feed_of,
+    graph,
+    outputs,
+    pair,
+    same,
+    weights,
+)
 from tests.small_models import f32
 
 END = pair("m", "p") + "y = Relu (p)"
@@ -76,41 +90,37 @@ def test_case_4(batch: str) -> None:
 @pytest.mark.parametrize(
     ("body", "why", "options"),
     [
-        pytest.param("m = Pow (q, half)", "no power of 0.5", {}, marks=covers("other exponents (the DLA has no root)")),
-        pytest.param(
-            "m = Pow (q, each)", "one constant", {}, marks=covers("an exponent that is not one constant number")
-        ),
+        case("other exponents (the DLA has no root)", "m = Pow (q, half)", "no power of 0.5", {}),
+        case("an exponent that is not one constant number", "m = Pow (q, each)", "one constant", {}),
         pytest.param("m = Pow (half, q)", "one constant", {}, id="a constant base"),
-        pytest.param("m = Reciprocal (q)", "quotient", {}, marks=covers("case 2 where the DLA has no Div")),
-        pytest.param(
+        case("case 2 where the DLA has no Div", "m = Reciprocal (q)", "quotient", {}),
+        case(
+            "a condition that is computed other than by a comparison",
             "n2 = IsNaN (q)\nm = Where (n2, q, half)",
             "computed",
             {},
-            marks=covers("a condition that is computed other than by a comparison"),
         ),
         pytest.param("g2 = Greater (q, half)\nm = Where (g2, q, half)", "8.6.12", {}, id="a DLA that compares nothing"),
-        pytest.param(
+        case(
+            "cases 6 and 7 of tensors that are not four-dimensional or have no scale of the model's own, of which the DLA compares"
+            " none (limit E3)",
             "r = Exp (q)\ng2 = Greater (r, half)\nm = Where (g2, q, half)",
             "INT8 only",
             {"platform": "jetpack-6.2"},
-            marks=covers(
-                "cases 6 and 7 of tensors that are not four-dimensional or have no scale of the model's own, of which the DLA compares"
-                " none (limit E3)"
-            ),
         ),
-        pytest.param(
+        case(
+            "branches that are broadcast",
             "g2 = Greater (q, half)\nm = Where (g2, q, each)",
             "broadcast",
             {"platform": "jetpack-6.2"},
-            marks=covers("branches that are broadcast"),
         ),
-        pytest.param("m = Where (c, q, inf)", "finite", {}, marks=covers("a constant v that is not finite")),
+        case("a constant v that is not finite", "m = Where (c, q, inf)", "finite", {}),
         pytest.param("w = ReduceMax <axes = [3]> (q)\nm = Where (c, q, w)", "broadcast", {}, id="broadcast"),
-        pytest.param(
+        case(
+            "more than four dimensions",
             "f = Reshape (q, five)\nn = Pow (f, two)\nm = Reshape (n, four)",
             "more than four",
             {},
-            marks=covers("more than four dimensions"),
         ),
     ],
 )

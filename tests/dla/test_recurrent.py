@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from tests.dla.check import ORIN, Pair, both, covers, decibels, feed_of, graph, ints, pair, same, weights
+from tests.dla.check import ORIN, Pair, both, case, covers, decibels, feed_of, graph, ints, pair, same, weights
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 SIZE, WIDTH = 6, 5
@@ -112,15 +112,11 @@ def test_few_steps_pay_and_many_are_left_by_rule_r1() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        pytest.param({"steps": 17}, "17 steps", marks=covers(STEPS)),
-        pytest.param({"steps": 9, "way": "bidirectional"}, "18 steps", marks=covers(STEPS)),
-        pytest.param({"clip": 3.0}, "a clip", marks=covers(OTHER)),
-        pytest.param({"input_forget": 1}, "coupled gates", marks=covers(OTHER)),
-        pytest.param(
-            {"activations": '["Sigmoid", "Relu", "Tanh"]'},
-            "other activations",
-            marks=covers(OTHER),
-        ),
+        case(STEPS, {"steps": 17}, "17 steps"),
+        case(STEPS, {"steps": 9, "way": "bidirectional"}, "18 steps"),
+        case(OTHER, {"clip": 3.0}, "a clip"),
+        case(OTHER, {"input_forget": 1}, "coupled gates"),
+        case(OTHER, {"activations": '["Sigmoid", "Relu", "Tanh"]'}, "other activations"),
     ],
 )
 def test_left(change: dict[str, Any], why: str) -> None:
@@ -134,18 +130,11 @@ BARE = pair("x", "q") + "y, h = LSTM <hidden_size = 6> (q, w, r"
 @pytest.mark.parametrize(
     ("inputs", "body", "why"),
     [
-        pytest.param("float[t,1,5] x", f"{BARE})", "number of steps", marks=covers("an unknown number of steps")),
-        pytest.param(
-            "float[2,1,5] x, float[1,24,6] r", f"{BARE})", "not constant", marks=covers("weights that are not constant")
-        ),
-        pytest.param("float[2,1,5] x", f"{BARE}, , n)", "sequence lengths", marks=covers(OTHER)),
-        pytest.param("float[2,1,5] x", f"{BARE}, , , , , p)", "peepholes", marks=covers(OTHER)),
-        pytest.param(
-            "float[2,1,5] x",
-            f"{BARE}, , , i)",
-            "initial state",
-            marks=covers("an initial state of other constants than 0"),
-        ),
+        case("an unknown number of steps", "float[t,1,5] x", f"{BARE})", "number of steps"),
+        case("weights that are not constant", "float[2,1,5] x, float[1,24,6] r", f"{BARE})", "not constant"),
+        case(OTHER, "float[2,1,5] x", f"{BARE}, , n)", "sequence lengths"),
+        case(OTHER, "float[2,1,5] x", f"{BARE}, , , , , p)", "peepholes"),
+        case("an initial state of other constants than 0", "float[2,1,5] x", f"{BARE}, , , i)", "initial state"),
     ],
 )
 def test_left_for_its_inputs(inputs: str, body: str, why: str) -> None:

@@ -16,7 +16,7 @@ from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOpti
 from qdq_translator.lab.simulate.inputs import input_specs, load_samples
 from qdq_translator.lab.simulate.run import Session
 from qdq_translator.translation.scales.inference.unify import OTHER_READERS
-from tests.dla.check import BATCHES, SCALE, both, covers, graph, pair, same, weights
+from tests.dla.check import BATCHES, SCALE, both, case, covers, graph, pair, same, weights
 from tests.small_models import model
 
 X = "float[{N},3,4,5] x"
@@ -49,9 +49,9 @@ def test_case_2(divisor: np.ndarray, batch: str) -> None:
 @pytest.mark.parametrize(
     "op",
     [
-        pytest.param("Div (k, q)", marks=covers("c / x")),
-        pytest.param("Div (q, wide)", marks=covers("c of another shape")),
-        pytest.param("Div (q, zero)", marks=covers("c with a 0")),
+        case("c / x", "Div (k, q)"),
+        case("c of another shape", "Div (q, wide)"),
+        case("c with a 0", "Div (q, zero)"),
     ],
 )
 def test_case_2_not(op: str) -> None:
@@ -63,8 +63,8 @@ def test_case_2_not(op: str) -> None:
 @pytest.mark.parametrize(
     "shape",
     [
-        pytest.param("2,3", marks=covers("tensors that are not four-dimensional")),
-        pytest.param("1,c,4,5", marks=covers("an unknown number of channels")),
+        case("tensors that are not four-dimensional", "2,3"),
+        case("an unknown number of channels", "1,c,4,5"),
     ],
 )
 @pytest.mark.parametrize("op", ["Neg (q)", "Div (q, k)"])

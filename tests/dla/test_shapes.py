@@ -8,7 +8,7 @@ import pytest
 
 from qdq_translator.translation.ir.graph import Graph
 from qdq_translator.translation.ir.types import TensorTypes
-from tests.dla.check import BATCHES, both, covers, graph, ints, pair, same
+from tests.dla.check import BATCHES, both, case, covers, graph, ints, pair, same
 from tests.small_models import model
 
 CHUNK = (
@@ -126,13 +126,13 @@ def test_remainders_have_the_sign_that_onnx_gives_them(fmod: int) -> None:
 @pytest.mark.parametrize(
     "made",
     [
-        pytest.param("r = RandomUniform <shape = [1, 2, 3, 4]> ()", marks=covers("random numbers")),
-        pytest.param(
+        case("random numbers", "r = RandomUniform <shape = [1, 2, 3, 4]> ()"),
+        case(
+            "control flow",
             "r = If (yes) <then_branch = t () => (float[1,2,3,4] a) {a = Identity (k)}, "
             "else_branch = e () => (float[1,2,3,4] b) {b = Neg (k)}>",
-            marks=covers("control flow"),
         ),
-        pytest.param("r = other.Op (k)", marks=covers("operators outside ONNX")),
+        case("operators outside ONNX", "r = other.Op (k)"),
     ],
 )
 def test_not(made: str) -> None:

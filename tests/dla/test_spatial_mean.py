@@ -11,7 +11,21 @@ import pytest
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UserError
 from qdq_translator.translation.passes.dla.spatial_mean import factors, steps
-from tests.dla.check import BATCHES, ORIN, SCALE, both, covers, decibels, engine, graph, ints, milliseconds, pair, same
+from tests.dla.check import (
+    BATCHES,
+    ORIN,
+    SCALE,
+    both,
+    case,
+    covers,
+    decibels,
+    engine,
+    graph,
+    ints,
+    milliseconds,
+    pair,
+    same,
+)
 from tests.explicit_reference import run
 
 END = pair("m", "p") + "y = Relu (p)"
@@ -209,23 +223,21 @@ def test_case_6_a_pooling_between_two_scales() -> None:
     ("op", "size", "why"),
     [
         pytest.param(f"AveragePool <{window(37, 37)}> (q)", "74,74", "windows or strides", marks=STRIDE),
-        pytest.param("GlobalAveragePool (q)", "h,w", "known", marks=covers("an unknown H or W")),
-        pytest.param(
-            "ReduceMean <axes = [1, 2]> (q)", "4,4", "H and W only", marks=covers("reductions over other axes")
-        ),
-        pytest.param(
+        case("an unknown H or W", "GlobalAveragePool (q)", "h,w", "known"),
+        case("reductions over other axes", "ReduceMean <axes = [1, 2]> (q)", "4,4", "H and W only"),
+        case(
+            "padded windows whose padding does not count",
             f"AveragePool <{window(10, 10)}, pads = [1, 1, 1, 1]> (q)",
             "20,20",
             "padding does not count",
-            marks=covers("padded windows whose padding does not count"),
         ),
         pytest.param(f"AveragePool <{window(16, 9)}> (q)", "25,20", "strides", marks=STRIDE),
         pytest.param(f"AveragePool <{window(33, 1)}> (q)", "34,34", "strides", marks=STRIDE),
-        pytest.param(
+        case(
+            "ceil_mode if windows do not divide H or W",
             f"AveragePool <{window(10, 8)}, ceil_mode = 1> (q)",
             "20,25",
             "rounds",
-            marks=covers("ceil_mode if windows do not divide H or W"),
         ),
     ],
 )
@@ -241,13 +253,8 @@ def test_not(op: str, size: str, why: str) -> None:
 @pytest.mark.parametrize(
     "attributes, size, out",
     [
-        pytest.param(
-            'kernel_shape = [16, 16], auto_pad = "SAME_UPPER"',
-            16,
-            16,
-            marks=covers("padded windows whose padding does not count"),
-        ),
-        pytest.param(f"{window(10, 10)}, dilations = [2, 2]", 20, 1, marks=covers("dilated windows")),
+        case("padded windows whose padding does not count", 'kernel_shape = [16, 16], auto_pad = "SAME_UPPER"', 16, 16),
+        case("dilated windows", f"{window(10, 10)}, dilations = [2, 2]", 20, 1),
     ],
 )
 def test_not_where_windows_are_padded_by_auto_pad_or_dilated(attributes: str, size: int, out: int) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.dla.check import BATCHES, INFER, SCALE, both, covers, graph, ints, pair, same, weights
+from tests.dla.check import BATCHES, INFER, SCALE, both, case, covers, graph, ints, pair, same, weights
 
 QUANTIZED = "wq = QuantizeLinear <axis = 0> (w, ws, wz)\nwd = DequantizeLinear <axis = 0> (wq, ws, wz)\n"
 W = weights(1, 6, 3, 3, 3)
@@ -97,24 +97,14 @@ def test_a_part_may_be_a_graph_output() -> None:
 @pytest.mark.parametrize(
     ("middle", "why"),
     [
-        pytest.param(
-            SPLIT.format("c") + "all = Sigmoid (c)\n", "reads all of 'c'", marks=covers("where another layer reads it")
-        ),
-        pytest.param(
+        case("where another layer reads it", SPLIT.format("c") + "all = Sigmoid (c)\n", "reads all of 'c'"),
+        case(
+            "another layer than Conv or element-wise ones in front",
             "r = MaxPool <kernel_shape = [1, 1]> (c)\n" + SPLIT.format("r"),
             "MaxPool",
-            marks=covers("another layer than Conv or element-wise ones in front"),
         ),
-        pytest.param(
-            "a0 = Slice (c, zero, two, one)\na2 = Slice (c, one, five, one)\n",
-            "overlap",
-            marks=covers("overlapping parts"),
-        ),
-        pytest.param(
-            "a0 = Slice (c, zero, three, one, two)\na2 = Slice (c, two, six, one)\n",
-            "step 1",
-            marks=covers("a step other than 1"),
-        ),
+        case("overlapping parts", "a0 = Slice (c, zero, two, one)\na2 = Slice (c, one, five, one)\n", "overlap"),
+        case("a step other than 1", "a0 = Slice (c, zero, three, one, two)\na2 = Slice (c, two, six, one)\n", "step 1"),
     ],
 )
 def test_not(middle: str, why: str) -> None:
@@ -137,15 +127,8 @@ def test_not_a_graph_output(middle: str, out: str) -> None:
 @pytest.mark.parametrize(
     ("cut", "out"),
     [
-        pytest.param(
-            "a0, a2 = Split <axis = 2> (c, sizes)", "[1,6,2,6] y0, float[1,6,4,6] y1",
-            marks=covers("a Split or Slice along another axis"),
-        ),
-        pytest.param(
-            "e = Cast <to = 7> (k)\na0 = Slice (c, zero, e, one)\na2 = Slice (c, two, six, one)",
-            "[1,n,6,6] y0, float[1,4,6,6] y1",
-            marks=covers("parts that are not constant"),
-        ),
+        case("a Split or Slice along another axis", "a0, a2 = Split <axis = 2> (c, sizes)", "[1,6,2,6] y0, float[1,6,4,6] y1"),
+        case("parts that are not constant", "e = Cast <to = 7> (k)\na0 = Slice (c, zero, e, one)\na2 = Slice (c, two, six, one)", "[1,n,6,6] y0, float[1,4,6,6] y1"),
     ],
 )  # fmt: skip
 def test_not_other_parts(cut: str, out: str) -> None:

@@ -13,7 +13,7 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import UsageError
-from tests.dla.check import BATCHES, ORIN, SCALE, both, covers, feed_of, graph, ints, outputs, pair, weights
+from tests.dla.check import BATCHES, ORIN, SCALE, both, case, covers, feed_of, graph, ints, outputs, pair, weights
 
 W = {"w": weights(1, 5, 12, 1, 1)}
 ENDS = covers("if the tensor is another graph output, or a graph input")
@@ -118,11 +118,11 @@ def test_the_scale_of_the_model_stays() -> None:
 @pytest.mark.parametrize(
     ("body", "out", "why"),
     [
-        pytest.param(
+        case(
+            "if another layer reads the graph input or output",
             "c = Conv (q, w)\ny = Flatten (c)\no = Relu (y)",
             "float[b,k] y, float[b,k] o",
             "another layer or graph output",
-            marks=covers("if another layer reads the graph input or output"),
         ),
         pytest.param(
             "c = Conv (q, w)\ny = Flatten (c)", "float[b,k] y, float[b,c,h,w] c", "end of the network", marks=ENDS
@@ -134,23 +134,23 @@ def test_the_scale_of_the_model_stays() -> None:
             marks=ENDS,
         ),
         pytest.param("y = Flatten (x)", "float[b,k] y", "end of the network", marks=ENDS),
-        pytest.param(
+        case(
+            "between two different scales of the model",
             "c = Conv (q, w)\n" + pair("c", "p") + "f = Flatten (p)\n" + pair("f", "y", "s2"),
             "float[b,k] y",
             "two different scales",
-            marks=covers("between two different scales of the model"),
         ),
-        pytest.param(
+        case(
+            "if the graph input or output has four dimensions",
             "c = Conv (q, w)\ny = Reshape (c, four)",
             "float[b,k,h,w] y",
             "",
-            marks=covers("if the graph input or output has four dimensions"),
         ),
-        pytest.param(
+        case(
+            "if the next tensor has another number of dimensions",
             "c = Conv (q, w)\nd = Reshape (c, flat)\ne = Relu (d)\ny = Unsqueeze (e, three)",
             "float[b,k,h] y",
             "",
-            marks=covers("if the next tensor has another number of dimensions"),
         ),
     ],
 )
