@@ -8,7 +8,7 @@
 Needs `pip install mutmut coverage` (mutmut 3 makes the mutants, this runs them). Each mutant of the sample meets the tests
 of its folder (the table in CONTRIBUTING.md, with its last row) that run its line, the closest first, in a process of its own,
 until one fails, `_MOST_SECONDS` of processor time are over, or there are none left. Without a map these are all tests of the
-folder, first those that name the function or its module. Not drawn: mutants that only change the text of a sentence (tests compare numbers and names, not wording;
+folder, first those whose words are those of the function. Not drawn: mutants that only change the text of a sentence (tests compare numbers and names, not wording;
 tests/data/sentences.txt holds the wording), and those outside functions. A run goes on where `--state` ends.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import collections
 import difflib
 import functools
 import importlib
@@ -361,27 +362,37 @@ def _in_turn(tests: list[str], closest: list[int], most: Optional[int]) -> list[
     return [*records[:_MOST_RECORDS], *others, *records[_MOST_RECORDS:]][:most]
 
 
+@functools.lru_cache(maxsize=None)
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[A-Za-z][a-z0-9]+|[A-Z0-9]+", text))
+
+
+@functools.lru_cache(maxsize=None)
+def _source(test: Any) -> str:
+    return inspect.getsource(test)
+
+
 def tests_of(name: str, line: int, items: Mapping[str, Any]) -> list[str]:
-    """The tests of a file's folder: some records, then those that name the function around the line or the file's module."""
-    named = {
-        n.name
-        for n in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8")))
-        if isinstance(n, (ast.ClassDef, ast.FunctionDef)) and n.lineno <= line <= (n.end_lineno or 0)
-    }
-    words, module = {w.strip("_") for w in named}, module_of(name)
+    """The tests of a file's folder: some records, then those that share most rare words with the function around the
+    line, last those that start a process, which has the file unchanged."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    around = [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+    inmost = max(around, key=lambda node: node.lineno)
+    asked = _words(" ".join([name, ast.get_source_segment(text, inmost) or "", *(node.name for node in around)]))
     own = tuple(test for files, tests in folders() if ROOT / name in files for test in tests)
     mine = [test for test in items if test.startswith(own)]
     records = [test for test in mine if _RECORDS in test]
     random.Random(line).shuffle(records)
-
-    def far(test: str) -> tuple[bool, bool, bool]:
-        text = inspect.getsource(items[test].function) if hasattr(items[test], "function") else ""
-        whole = inspect.getsource(items[test].module)
-        found = set(re.findall(r"[A-Za-z]\w*", text))
-        return not words & found, module not in whole, module.rpartition(".")[2] not in found
-
-    others = sorted((test for test in mine if _RECORDS not in test), key=far)
-    first = _MOST_RECORDS if ".translation." in module or ".core." in module else 0
+    said = {test: _source(getattr(items[test], "function", items[test].module)) for test in mine if test not in records}
+    words = {test: asked & _words(f"{test} {source}") for test, source in said.items()}
+    count = collections.Counter(word for found in words.values() for word in found)
+    close = {test: sum(1 / count[word] for word in sorted(found)) for test, found in words.items()}
+    others = sorted(said, key=lambda test: ("subprocess" in said[test], -close[test]))
+    first = _MOST_RECORDS if "/translation/" in name or "/core/" in name else 0
     return [*records[:first], *others, *records[first:]]
 
 

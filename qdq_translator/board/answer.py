@@ -26,8 +26,9 @@ class Measured(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """good: None if nothing was measured on data. scores: name -> value of the model as given and of what was written.
-    decided, changed: clear decisions of the model, and those that the engine decides otherwise."""
+    """What the first screen of `deploy` answers. good: None if nothing was measured on data. scores: name -> value of
+    the model as given and of what was written. decided, changed: clear decisions of the model, and those that the
+    engine decides otherwise."""
 
     good: Optional[bool]
     verdict: str

@@ -47,7 +47,8 @@ class Steps:
     """Steps that write files into a new folder, or reuse those of the earlier bundle."""
 
     def __init__(self, before: Path, inputs: Sequence[Any], say: Callable[[str], None]) -> None:
-        """before: folder of the last run. inputs: values of JSON types on which every step depends."""
+        """Begin the steps of a bundle. before: folder of the last run. inputs: values of JSON types on which every step
+        depends."""
         manifest = read_manifest(before)
         self.before, self.say, self.inputs = before, say, [__version__, *inputs]
         self.old: dict[str, Any] = manifest.get("steps", {})

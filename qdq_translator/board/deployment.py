@@ -52,9 +52,9 @@ _QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "QLinear", "Quant", "ConvInt
 
 @dataclasses.dataclass
 class Deployed:
-    """board: as asked. answer: what the user wants to know. verification: None without one. commands: consumer ->
-    commands on the board. refused: consumer -> reason. redone: steps that were not reused. accuracy: sentences on
-    what INT8 lost and what cures it, () without data."""
+    """A bundle that was written. board: as asked. answer: what the user wants to know. verification: None without one.
+    commands: consumer -> commands on the board. refused: consumer -> reason. redone: steps that were not reused.
+    accuracy: sentences on what INT8 lost and what cures it, () without data."""
 
     folder: Path
     name: str

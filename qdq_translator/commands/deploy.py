@@ -28,7 +28,7 @@ def run(options: Options) -> int:
 
 
 def _draw(made: Deployed) -> None:
-    """At most 20 lines of 80 columns; a command may be longer."""
+    """Print the answer in at most 20 lines of 80 columns; a command may be longer."""
     told, report = made.answer, made.report
     rows = [("good?", f"{told.words}: {told.reason}")]
     rows += time_rows(report.cost, report.dla is not None)

@@ -117,8 +117,8 @@ def _explain_name(name: str, options: Options) -> int:
 def _worded(
     message: Message, title: str = "", lines: Sequence[str] = (), said: str = "", also: Sequence[Message] = ()
 ) -> str:
-    """title: replaces the event text. lines: printed between it and the cause. said: the line of the log, quoted where
-    no cause is known. also: further messages that fit it."""
+    """A message as a paragraph. title: replaces the event text. lines: printed between it and the cause. said: the line
+    of the log, quoted where no cause is known. also: further messages that fit it."""
 
     def entry(name: str, text: str) -> str:
         text = fill(

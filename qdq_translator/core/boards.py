@@ -23,9 +23,9 @@ _MODES = ("MAXN", "50W", "30W", "15W")
 
 @dataclasses.dataclass(frozen=True)
 class Board:
-    """dla: 'orin', 'xavier' or ''. cores: of the DLA. platforms: those that exist for it, the default first; () for
-    any. modes: power modes; the first is the default. gpu: the module with a
-    time model, '' for none."""
+    """A board that one can own. dla: 'orin', 'xavier' or ''. cores: of the DLA. platforms: those that exist for it, the
+    default first; () for any. modes: power modes; the first is the default. gpu: the module with a time model, '' for
+    none."""
 
     name: str
     dla: str

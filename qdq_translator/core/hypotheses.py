@@ -78,8 +78,8 @@ TRANSITIONS = Hypothesis(
 
 @dataclass(frozen=True)
 class DeviceQuestion:
-    """On which device the layers of an operator run. indices: data type of the index inputs that it is about, '' for
-    any. planned: DLA or GPU. on_dla, on_gpu: sentences about the two answers."""
+    """The open question on which device the layers of an operator run. indices: data type of the index inputs that it
+    is about, '' for any. planned: DLA or GPU. on_dla, on_gpu: sentences about the two answers."""
 
     id: str
     op: str

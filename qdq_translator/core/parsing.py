@@ -121,7 +121,8 @@ def _parser_of(options: Any, prog: str) -> argparse.ArgumentParser:
             return argparse.ArgumentParser.parse_known_args(self, argv, namespace)
 
         def parse_args(self, argv: Any = None, namespace: Any = None) -> Any:
-            """Only what was typed reaches the dataclass (argparse-dataclass itself passes every field)."""
+            """The options of these words: only what was typed reaches the dataclass (argparse-dataclass itself passes
+            every field)."""
             found, left = self.parse_known_intermixed_args(argv)
             if left:
                 self.error(f"unrecognized arguments: {' '.join(left)}")

@@ -31,8 +31,8 @@ SATURATED = "  Random inputs exceed the model's ranges, which changes '%s' as mu
 
 
 class Migrated(NamedTuple):
-    """samples: how many were run, and of what. failed: a sentence for each missed threshold. notes: one for
-    each output that the model's own quantizers change as much."""
+    """A model and its explicit network, compared. samples: how many were run, and of what. failed: a sentence for each
+    missed threshold. notes: one for each output that the model's own quantizers change as much."""
 
     model: str
     explicit_network: str

@@ -59,7 +59,7 @@ def _ratio(value: Optional[float]) -> str:
 
 
 def print_results(results: Verification, everything: bool) -> None:
-    """At most `LINES` lines of the terminal's width, or all rows with `everything`."""
+    """Print the results in at most `LINES` lines of the terminal's width, or all rows with `everything`."""
     console = Console(highlight=False)
     overall, random = results.verdict.overall, results.inputs.random
     deeper = any((results.per_layer, results.account, results.sensitivity, results.audit))

@@ -177,7 +177,7 @@ class Prepared:
         )
 
     def decided(self, settings: Settings, scales: ScaleTable, diagnostics: Diagnostics) -> Decision:
-        """scales: those of the model, to which the inferred ones are added."""
+        """Infer scales and decide. scales: those of the model, to which the inferred ones are added."""
         if self.weighed is not None and settings is self.settings and scales is self.network.scales:
             diagnostics.extend(self.weighed.messages)
             return self.weighed.decision
@@ -418,8 +418,8 @@ def _read(
 def _earned(
     given: Given, settings: Settings, diagnostics: Diagnostics, keep: bool = False
 ) -> tuple[Network, Optional[Outcome]]:
-    """As `_read` (keep: for a reading after this one), without the rewrites that lose too much precision (rule F12) or
-    make the network slower by the estimate (rule R1); its plan, if that is known by now."""
+    """The network that `_read` returns (keep: for a reading after this one), without the rewrites that lose too much
+    precision (rule F12) or make the network slower by the estimate (rule R1); its plan, if that is known by now."""
     said, weighing, network = Diagnostics(), None, None  # type: Diagnostics, Optional[Outcome], Optional[Network]
     weighed = bool(settings.hardware.generation) and settings.rewrites in ("on", "approximate")
 
@@ -460,7 +460,7 @@ class _Tried:
     _rewritten: dict[str, Network] = dataclasses.field(default_factory=dict)
 
     def __call__(self, change: dict[str, Any]) -> Decision:
-        """change: options and their values. Raises UserError as `translate` does."""
+        """The decision with other options. change: options and their values. Raises UserError as `translate` does."""
         settings = with_other_rules(self._settings, dataclasses.replace(self._options, **change))
         network, given = self._network, self._given
         like: Optional[Decision] = self._now

@@ -175,7 +175,8 @@ _Measured = Tuple[List[Tuple[Work, bool]], float]
 
 @dataclasses.dataclass(frozen=True)
 class _Runs:
-    """places: node -> index. subgraphs: one per node, -1 for none. heads: first node -> nodes that run as one layer."""
+    """The planned network as its layers run. places: node -> index. subgraphs: one per node, -1 for none. heads: first
+    node -> nodes that run as one layer."""
 
     profile: str
     translation: str

@@ -62,7 +62,7 @@ def removals() -> dict[tuple[str, str], Removal]:
 
 @functools.lru_cache(maxsize=None)
 def source() -> str:
-    """Where the rows are from, and when they were read."""
+    """The source of the rows, with the day on which they were read."""
     table = json.loads(_TABLE.read_text(encoding="utf-8"))
     return f"{table['source']} ({table['date']})"
 

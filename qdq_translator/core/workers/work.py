@@ -180,7 +180,8 @@ LEAST_PART = 16 * 1024
 
 @dataclass(frozen=True)
 class Packed:
-    """body: a pickle without its large parts. parts: SHA-256 -> bytes, in the body's order. digest: of everything."""
+    """A value as bytes for another process. body: a pickle without its large parts. parts: SHA-256 -> bytes, in the
+    body's order. digest: of everything."""
 
     body: bytes
     order: Sequence[str]

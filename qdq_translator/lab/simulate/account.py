@@ -96,10 +96,11 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """noise: energy that the rounding of the set adds alone to the float network. rule: that gave the scale, '' for
-    weights. price: see `price`, of its layers. members: candidates that were measured together. causes: in the words of
-    `verify --audit`, of the tensors and weights that do not fit. excess: the share (0 to 1) of its own rounding noise
-    that a better range would take away, of a range that clips or leaves unused more than the audit allows."""
+    """A set of tensors that are rounded together. noise: energy that the rounding of the set adds alone to the float
+    network. rule: that gave the scale, '' for weights. price: see `price`, of its layers. members: candidates that were
+    measured together. causes: in the words of `verify --audit`, of the tensors and weights that do not fit. excess: the
+    share (0 to 1) of its own rounding noise that a better range would take away, of a range that clips or leaves unused
+    more than the audit allows."""
 
     candidate: Candidate
     noise: float
@@ -115,9 +116,9 @@ _Row = TypeVar("_Row", bound=Union[AuditedScale, AuditedWeight, Jump])
 
 @dataclasses.dataclass(frozen=True)
 class Account:
-    """entries: largest first. whole: noise energy of the whole simulation, on the same samples. passes: of the network
-    over all samples, that the account needed. sources: tensor -> tensors that its layer only passes on (data movement,
-    Concat): with one scale, they are rounded once."""
+    """The noise of the outputs by what causes it. entries: largest first. whole: noise energy of the whole simulation,
+    on the same samples. passes: of the network over all samples, that the account needed. sources: tensor -> tensors
+    that its layer only passes on (data movement, Concat): with one scale, they are rounded once."""
 
     entries: tuple[Entry, ...]
     whole: float

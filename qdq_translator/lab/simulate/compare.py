@@ -82,8 +82,8 @@ class Drop(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """simulated: output -> explicit model against simulated engine; against_float: the float model against it, {}
-    without one. drop: None without a metric. outputs: everything, for the files."""
+    """Every pair of stages, compared. simulated: output -> explicit model against simulated engine; against_float: the
+    float model against it, {} without one. drop: None without a metric. outputs: everything, for the files."""
 
     simulated: dict[str, SlicedComparison]
     against_float: dict[str, SlicedComparison]
@@ -123,7 +123,7 @@ def compare_outputs(
 def _measured(
     found: Compared, scores: Mapping[str, Score], pairs: Sequence[tuple[str, str]], names: Sequence[str], samples: int
 ) -> Measured:
-    """scores: stage -> that of the metric, {} without one."""
+    """The result from what the runs gave. scores: stage -> that of the metric, {} without one."""
     outputs = compared_outputs(found, scores, pairs, names, samples)
     rows = [{name: found.rows[a, b, name] for name in names} for a, b in pairs]
     results = outputs.metric

@@ -21,8 +21,9 @@ _CLASS_FILES = ("classes.txt", "labels.txt", "class_names.txt", "synset.txt")
 
 @dataclasses.dataclass
 class Dataset:
-    """files: the images. metric: `top1` or `map`, which the labels decide, "" without labels. classes: the label of
-    each image. texts: the YOLO label file of each image, which need not exist. names: of the classes, if known."""
+    """Images and what is known of them. files: the images. metric: `top1` or `map`, which the labels decide, "" without
+    labels. classes: the label of each image. texts: the YOLO label file of each image, which need not exist. names: of
+    the classes, if known."""
 
     files: Sequence[Place]
     source: str

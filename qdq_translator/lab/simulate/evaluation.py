@@ -13,7 +13,7 @@ from qdq_translator.core.workers.work import Engine, InProcess, Work, shards
 
 @dataclass(frozen=True)
 class Evaluation:
-    """provider: of ONNX Runtime, as accepted by `run.provider_name`."""
+    """Where networks are run. provider: of ONNX Runtime, as accepted by `run.provider_name`."""
 
     engine: Engine
     provider: str = "cpu"

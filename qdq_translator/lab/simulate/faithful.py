@@ -45,8 +45,9 @@ _BATCH, _OPEN = 2, 64
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """tensor: the first that differs. output: the graph output that differs because of it. db: SQNR of the output.
-    chaos: the model's own output moves as much if the last bit of its weights changes."""
+    """A difference between a model and its translation. tensor: the first that differs. output: the graph output that
+    differs because of it. db: SQNR of the output. chaos: the model's own output moves as much if the last bit of its
+    weights changes."""
 
     tensor: str
     output: str
@@ -228,7 +229,8 @@ class _Sides:
     def __init__(
         self, source: Graph, written: Graph, feed: Mapping[str, np.ndarray], apart: Optional[Collection[str]] = ()
     ) -> None:
-        """apart: tensors behind which the written network's own values are read; None for all."""
+        """Number the values of both networks. apart: tensors behind which the written network's own values are read;
+        None for all."""
         self.feed, self.fitting = feed, {n: in_rank(feed[n], _sizes(written, n)) for n in written.inputs}
         self.source, self.rest, self.numbers = source, written, _Numbers(source)
         self.known: dict[int, str] = {}

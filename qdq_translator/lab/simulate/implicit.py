@@ -174,8 +174,9 @@ class ImplicitNetwork:
 
 @dataclasses.dataclass
 class Simulated:
-    """graph: for ONNX Runtime. made: stripped tensor -> its name as its layer makes it; read: -> as its readers get it.
-    wide: float16 tensor of the model -> the float32 one that INT8 layers read instead (rule 8)."""
+    """The simulated engine as a network. graph: for ONNX Runtime. made: stripped tensor -> its name as its layer makes
+    it; read: -> as its readers get it. wide: float16 tensor of the model -> the float32 one that INT8 layers read
+    instead (rule 8)."""
 
     graph: Graph
     made: dict[str, str]

@@ -397,8 +397,8 @@ def load_samples(
     images: ImageOptions = ImageOptions(),  # noqa: B008
     names: tuple[str, ...] = (),
 ) -> Samples:
-    """names: of the model's classes. Raises a UserError that describes the model's inputs, for wrong names, shapes and
-    types."""
+    """Samples from a file or folder. names: of the model's classes. Raises a UserError that describes the model's
+    inputs, for wrong names, shapes and types."""
     if not path.exists():
         raise UserError(f"Inputs {path} do not exist.", _wants(specs))
     kind, dataset = _kind(path), find_dataset(path, names)

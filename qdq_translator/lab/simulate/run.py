@@ -101,7 +101,7 @@ class Session:
 
 
 def in_rank(array: np.ndarray, shape: Sequence[Any]) -> np.ndarray:
-    """The same values in the shape that an input has before or after rule D16, which makes it four-dimensional; the
+    """The values in the shape that an input has before or after rule D16, which makes it four-dimensional; the
     first axis is kept. The array itself for any other shape. shape: sizes that are not integers are dynamic."""
     sizes = [size if isinstance(size, int) else -1 for size in shape[1:]]
     if array.ndim in (0, len(shape)) or 4 not in (array.ndim, len(shape)) or sizes.count(-1) > 1:
@@ -271,9 +271,10 @@ def value_info(name: str, dtype: np.dtype, shape: Optional[Sequence[int]] = None
 
 
 def folded(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same function with everything independent of the inputs computed once, by ONNX Runtime. Weights after their
-    Q/DQ pairs become initializers, so that they are not rounded again with every sample. Float16 nodes stay: ONNX
-    Runtime computes them in float32 if it has no other kernel, and rounds at fewer places than the graph specifies."""
+    """A model of the same function with everything independent of the inputs computed once, by ONNX Runtime. Weights
+    after their Q/DQ pairs become initializers, so that they are not rounded again with every sample. Float16 nodes
+    stay: ONNX Runtime computes them in float32 if it has no other kernel, and rounds at fewer places than the graph
+    specifies."""
     graph = Graph.from_picture((model, {}))
     return graph.to_model() if fold(graph) else model
 

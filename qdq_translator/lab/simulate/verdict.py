@@ -115,8 +115,8 @@ def _folded(explicit: ExplicitNetwork) -> Graph:
 
 
 class Rounded(NamedTuple):
-    """outputs: common output -> comparisons of a network and one that rounds, one for each realization. drop: the most
-    that a metric falls; 0 without one."""
+    """Rounding alone, measured. outputs: common output -> comparisons of a network and one that rounds, one for each
+    realization. drop: the most that a metric falls; 0 without one."""
 
     outputs: dict[str, list[SlicedComparison]]
     drop: float
@@ -218,8 +218,8 @@ def _stated(network: ImplicitNetwork, names: Counterparts) -> dict[str, list[flo
 
 @dataclasses.dataclass
 class Proper:
-    """stated: tensor -> scale that the model states. others: scales of the other rounded tensors. tight: tensor ->
-    (share of the values that its calibrated range clips, its SQNR in dB)."""
+    """The scales by which the files are judged. stated: tensor -> scale that the model states. others: scales of the
+    other rounded tensors. tight: tensor -> (share of the values that its calibrated range clips, its SQNR in dB)."""
 
     stated: dict[str, float]
     others: dict[str, float]

@@ -23,7 +23,8 @@ DECIDED = (
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """changes: options and their values, by name. kept: FP16 layers in addition to those of the options."""
+    """A translation that the search may choose. changes: options and their values, by name. kept: FP16 layers in
+    addition to those of the options."""
 
     changes: tuple[tuple[str, Any], ...] = ()
     kept: tuple[str, ...] = ()

@@ -62,7 +62,7 @@ JOURNAL_SUFFIX, RESULTS_SUFFIX = "_tune.sqlite", "_tune.json"
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """results: of the file. translation: of the best point. note: of the journal."""
+    """The end of a search. results: of the file. translation: of the best point. note: of the journal."""
 
     results: tune_rows.Tuning
     translation: Translation

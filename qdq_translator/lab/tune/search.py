@@ -46,7 +46,7 @@ LAYER = 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
-    """why: search step that found the point."""
+    """A point with its cost and score. why: search step that found it."""
 
     point: Point
     cost: Cost
@@ -59,7 +59,8 @@ class Evaluated:
 
 
 class Search:
-    """limit: passes, at most. report: called with each evaluation that is new, and the best one so far."""
+    """The search for the best point. limit: passes, at most. report: called with each evaluation that is new, and the
+    best one so far."""
 
     def __init__(
         self,

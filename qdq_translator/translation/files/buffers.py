@@ -93,7 +93,8 @@ class End:
 
 
 def describe(ends: Sequence[End], formats: str, role: str = "") -> list[Buffer]:
-    """formats: `type:format`, one for all or one for each. Raises UserError if a tensor cannot have its format."""
+    """The buffers of graph inputs or outputs. formats: `type:format`, one for all or one for each. Raises UserError if
+    a tensor cannot have its format."""
     given = formats.split(",")
     if len(given) not in (1, len(ends)):
         raise UserError(f"'{formats}' has {len(given)} formats for {len(ends)} tensors.", "Give one, or one each.")

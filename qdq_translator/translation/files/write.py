@@ -193,7 +193,7 @@ def too_long(cost: Optional[rows.Cost], wanted: Optional[float]) -> str:
 
 
 def _falls_back(report: rows.Report, options: TranslateCommand, behind: frozenset[str]) -> str:
-    """behind: layers that are not for the DLA."""
+    """Why the network falls back to the GPU, '' if it does not. behind: layers that are not for the DLA."""
     if not options.fail_on_gpu_fallback or report.dla is None:
         return ""
     layers = [row for row in report.dla.layers if row.verdict == "gpu" and row.name not in behind]

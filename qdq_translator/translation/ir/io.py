@@ -58,7 +58,7 @@ def load_model(path: Union[str, Path], weights: bool = True) -> tuple[onnx.Model
 
 
 class Opened(NamedTuple):
-    """weights: large initializers by name, in whose place the model has empty tensors."""
+    """A model as read. weights: large initializers by name, in whose place the model has empty tensors."""
 
     model: onnx.ModelProto
     weights: dict[str, Weight]

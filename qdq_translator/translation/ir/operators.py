@@ -300,8 +300,8 @@ class Window:
 
 
 def window(node: Node, weight: Optional[Sequence[int]] = None) -> Optional[Window]:
-    """weight: the shape of a convolution's weight, for one without `kernel_shape`; None if it is unknown, or
-    a size or stride below 1."""
+    """The window of a pooling layer or convolution. weight: the shape of its weight, for one without `kernel_shape`;
+    None if it is unknown, or a size or stride below 1."""
     kernel = node.get("kernel_shape")
     if kernel is None:
         if weight is None:

@@ -224,7 +224,7 @@ def _given(node: Node, values: list[Array]) -> operators.LookUp:
 
 
 def _axes(node: Node, values: list[Array], more: int = 0) -> tuple[int, ...]:
-    """more: dimensions that the node adds to those of its input."""
+    """The node's axes, none negative. more: dimensions that the node adds to those of its input."""
     axes = operators.axes(node, _given(node, values)) or []
     return tuple(operators.non_negative(axes, values[0].ndim + more * len(axes)) or ())
 

@@ -296,7 +296,8 @@ def _add_nodes(graph: Graph, model: onnx.ModelProto, added: Iterable[Node]) -> s
 
 
 def open_sizes(graph: Graph, sizes: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
-    """Without those of static inputs: rule D16 may have changed their dimensions since the sizes were given."""
+    """The sizes that were given, without those of static inputs: rule D16 may have changed their dimensions since the
+    sizes were given."""
     dims = {name: value.type.tensor_type.shape.dim for name, value in graph.inputs.items()}
     return {
         n: given for n, given in sizes.items() if n not in dims or not all(d.HasField("dim_value") for d in dims[n])

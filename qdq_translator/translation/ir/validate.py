@@ -243,7 +243,7 @@ def _check_shape(sizes: Iterable[int], what: str) -> None:
 def _check_tensor(
     tensor: TensorProto, what: str, read: Callable[[TensorProto], object] = numpy_helper.to_array
 ) -> None:
-    """read: decodes its values."""
+    """Raises UserError for a tensor that cannot be read. read: the function that decodes its values."""
     if tensor.data_type not in _KNOWN_TYPES:
         raise ModelError(f"{what} has the unknown element type {tensor.data_type}.", _MEND)
     needed = stored_bytes(tensor, what)

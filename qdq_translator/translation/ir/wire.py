@@ -33,8 +33,8 @@ class _NotUnderstood(Exception):
 
 
 class Cut(NamedTuple):
-    """rest: a model's bytes without the raw data of its large initializers. weights: those data (parts of the input,
-    not copied) by the index of the initializer in the graph."""
+    """A model in two parts. rest: its bytes without the raw data of its large initializers. weights: those data (parts
+    of the input, not copied) by the index of the initializer in the graph."""
 
     rest: bytes
     weights: dict[int, memoryview]

@@ -249,7 +249,8 @@ class Row:
         self.rule = rule
 
     def derive(self, layers: Sequence[Node], source: str, *more: Any, **named: Any) -> None:
-        """After `put`: each layer's output gets a scale as soon as `source` and the output of the node have one."""
+        """Declare, after `put`, that each layer's output gets a scale as soon as `source` and the output of the node
+        have one."""
         for layer in layers:
             self.editor.derive(self.rule, layer.outputs[0], source, layer, *more, needs=self.node.outputs[:1], **named)
 

@@ -211,8 +211,8 @@ class Stripper:
         saturating: Collection[str] = (),
         idle: Collection[tuple[str, int]] = (),
     ) -> None:
-        """kept: zero points stay (`--asymmetric keep`). saturating: symmetric quantizers that saturate as a node, the
-        first of those that are equal. idle: see `Settings`."""
+        """Strip the quantizers of a graph. kept: zero points stay (`--asymmetric keep`). saturating: symmetric
+        quantizers that saturate as a node, the first of those that are equal. idle: see `Settings`."""
         self.network, self.graph, self.scales = network, network.graph, network.scales
         self.kept, self.saturating, self.idle = kept, saturating, idle
         network.unsaturated = bool(saturating)

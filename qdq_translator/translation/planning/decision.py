@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Decision:
-    """context: with the final scales. plan: one record per layer, without causes. placed: the search for regions; None
-    if every layer that the DLA can run stays on it."""
+    """What was decided about a network. context: with the final scales. plan: one record per layer, without causes.
+    placed: the search for regions; None if every layer that the DLA can run stays on it."""
 
     context: Context
     shared: list[SharedRange]

@@ -46,10 +46,10 @@ COMMUTING = where(traits="swaps")
 
 @dataclass(frozen=True)
 class Placement:
-    """held: rounded tensor -> scale, in graph order. int8, higher: names of the layers in INT8, and of those above it.
-    weights: (node name, input index) of each weight that an INT8 layer rounds. stay_float: tensors with a scale that no
-    INT8 layer reads. fused: tensors with a scale that a fusion does not round. open: those of `fused` whose rounding
-    would change the result (not before a bias or a clamp with the same scale)."""
+    """Where the engine rounds. held: rounded tensor -> scale, in graph order. int8, higher: names of the layers in
+    INT8, and of those above it. weights: (node name, input index) of each weight that an INT8 layer rounds. stay_float:
+    tensors with a scale that no INT8 layer reads. fused: tensors with a scale that a fusion does not round. open: those
+    of `fused` whose rounding would change the result (not before a bias or a clamp with the same scale)."""
 
     held: dict[str, float]
     int8: frozenset[str] = frozenset()

@@ -142,8 +142,8 @@ class _Cluster:
 
 @dataclasses.dataclass(frozen=True)
 class _Problem:
-    """owner: layer -> its part. islands: layer -> the region on the GPU that no assignment changes (-1: none);
-    first_of: a part of each. whole: as in `Original`."""
+    """The parts of a network that one device has as a whole. owner: layer -> its part. islands: layer -> the region on
+    the GPU that no assignment changes (-1: none); first_of: a part of each. whole: as in `Original`."""
 
     makers: Makers
     layers: list[FusedLayer]
@@ -308,7 +308,7 @@ class _Builder:
                     self.kernels[names[0]] = self.kernels.get(names[0], 0.0) + self.kernels.pop(gone)
 
     def parts(self, costs: Sequence[float]) -> tuple[list[_Part], list[int], list[tuple[_Cluster, set[int]]]]:
-        """costs: milliseconds of each layer on its device."""
+        """The parts with their prices. costs: milliseconds of each layer on its device."""
         clusters = list(_clusters(self.network.applied, self.layer_of))
         made_by = {node: cluster for cluster in clusters for node in cluster.made}
         inside = [self._own(cluster) for cluster in clusters]

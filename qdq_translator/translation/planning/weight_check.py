@@ -117,8 +117,8 @@ class _Tally:
 
 
 def _several_scales(weights: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """For each row, whether its quantized values were dequantized with scales that differ by more than half precision's
-    rounding: twice 2^-11 of a weight in float16, 2^-9 in bfloat16."""
+    """One flag a row: whether its quantized values were dequantized with scales that differ by more than half
+    precision's rounding: twice 2^-11 of a weight in float16, 2^-9 in bfloat16."""
     told = codes != 0
     steps = weights.astype(np.float64) / np.where(told, codes, 1)
     highest = np.where(told, steps, -np.inf).max(axis=1, initial=-np.inf)

@@ -69,7 +69,8 @@ class Placed:
 
 
 def place_pairs(translated: Translated, graph: Graph) -> Placed:
-    """graph: a copy of the translation's graph, which is changed. The places are described in the module."""
+    """Place Q/DQ pairs. graph: a copy of the translation's graph, which is changed. The places are described in the
+    module."""
     scales = translated.tensor_scales
     # if only a scale is missing, `place` decides by the readers of the layer (rule 4)
     above = (row for row in translated.plan if row.precision == FP16)
@@ -180,8 +181,8 @@ class _Work:
         return target
 
     def _shared(self, grid: Grid, readers: Sequence[Node]) -> dict[str, Grid]:
-        """On a DLA: reader that needs another scale than the tensor's own, because its inputs share one -> that scale.
-        Branches of a sum with different zero points have none."""
+        """Where a DLA has one scale for several inputs: reader that needs another scale than the tensor's own, because
+        its inputs share one -> that scale. Branches of a sum with different zero points have none."""
         found = {}
         for reader in readers if self.for_dla else ():
             wanted = grid

@@ -43,7 +43,8 @@ _NARROW = "tensor(float16)"
 
 @dataclass(frozen=True)
 class Form:
-    """opset: the minimum. half: float16 unless INT8. half_scales: float16 scales too."""
+    """The types of an explicit network. opset: the minimum. half: float16 unless INT8. half_scales: float16 scales
+    too."""
 
     name: str
     opset: int

@@ -108,7 +108,7 @@ def restore(
 
 
 def _readied(model: onnx.ModelProto) -> Graph:
-    """In an opset with the Q/DQ needed, and all nodes with names."""
+    """The model in an opset that has the Q/DQ needed, with a name for each node."""
     graph = Graph.from_model(model)
     validate(graph)
     graph = with_qdq_opset(graph)

@@ -41,8 +41,8 @@ _LARGEST = 2**32
 
 @dataclass(frozen=True)
 class Encoding:
-    """Of one tensor. scales: one, or one a channel along `axis` (None: the output channels of the layer that reads it).
-    low, high: the quantized values less the zero point."""
+    """The scales of one tensor. scales: one, or one a channel along `axis` (None: the output channels of the layer that
+    reads it). low, high: the quantized values less the zero point."""
 
     tensor: str
     scales: List[float]

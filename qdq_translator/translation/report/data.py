@@ -140,7 +140,7 @@ _BADNESS: dict[str, Callable[[Mapping[str, Any]], float]] = {
 
 @dataclasses.dataclass
 class Messages:
-    """worst: of all diagnostics of one code. count: their number."""
+    """The diagnostics of one code. worst: of all diagnostics of one code. count: their number."""
 
     worst: rows.DiagnosticRow
     count: int = 1

@@ -190,7 +190,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Bar:
-    """title: the divided quantity. total, parts: None and [] if unknown."""
+    """A bar of shares. title: the divided quantity. total, parts: None and [] if unknown."""
 
     title: str
     total: Optional[float]

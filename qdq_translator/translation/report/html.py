@@ -169,8 +169,8 @@ def channels(weight: AuditedWeight) -> str:
 
 
 def _worth_reading(network: Network) -> list[Layer]:
-    """For print: first the layers that could be in INT8 but are not, then those that a limit prevents, then the
-    slowest."""
+    """The order of rows for print: first the layers that could be in INT8 but are not, then those that a limit
+    prevents, then the slowest."""
     order = ("avoidable", "gpu", "limit", "expected", "int8", "none")
     return sorted(network.layers, key=lambda x: (order.index(x.kind), -(x.milliseconds or 0.0), -(x.macs or 0)))[:24]
 

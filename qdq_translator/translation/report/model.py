@@ -37,8 +37,9 @@ _BARE: Any = TensorScale("", None, "", False, "")  # type: ignore[arg-type]
 
 @dataclasses.dataclass
 class Tensor:
-    """row: its scale, with empty values if it has none. producer: layer, -1 for graph inputs. assumed: a plan assumes
-    its scale. bits_lost: of its resolution, with a range that the DLA requires it to share; None if it shares none."""
+    """A tensor of the page. row: its scale, with empty values if it has none. producer: layer, -1 for graph inputs.
+    assumed: a plan assumes its scale. bits_lost: of its resolution, with a range that the DLA requires it to share;
+    None if it shares none."""
 
     name: str
     row: TensorScale = _BARE
@@ -167,8 +168,8 @@ class Subgraph:
 
 @dataclasses.dataclass(frozen=True)
 class Dla:
-    """limits: limit -> its first finding and the layers that violate it. fallbacks: layers on the GPU, each with the
-    findings that cause it and why no rewrite applied ('' if none was tried)."""
+    """The DLA's part of the page. limits: limit -> its first finding and the layers that violate it. fallbacks: layers
+    on the GPU, each with the findings that cause it and why no rewrite applied ('' if none was tried)."""
 
     limits: dict[str, tuple[Finding, list[Layer]]]
     fallbacks: list[tuple[Layer, list[Finding], str]]

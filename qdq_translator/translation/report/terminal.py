@@ -380,7 +380,7 @@ def _end(row: End) -> tuple[str, str, str, str]:
 
 
 def print_comparison(comparison: Comparison, everything: bool = False, above: Sequence[Section] = ()) -> None:
-    """comparison: from `changes.compare`. above: sections that precede it."""
+    """Print two reports side by side. comparison: from `changes.compare`. above: sections that precede it."""
     parts = (_print_sides, _print_changed_layers, _print_changed_scales, _print_worse)
     sections = (functools.partial(part, comparison=comparison, everything=everything) for part in parts)
     print_fitted(Console(highlight=False), [*above, *sections], everything=everything)

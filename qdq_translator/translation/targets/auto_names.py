@@ -32,8 +32,8 @@ from qdq_translator.translation.targets.precision import INT8, LayerPlan
 
 @dataclasses.dataclass(frozen=True)
 class Automatic:
-    """scales: tensor of TensorRT's network -> scale, in network order. without: node -> description of its tensor
-    without a predictable name."""
+    """Scales of TensorRT's own tensors. scales: tensor of TensorRT's network -> scale, in network order. without: node
+    -> description of its tensor without a predictable name."""
 
     scales: dict[str, float] = dataclasses.field(default_factory=dict)
     without: dict[str, str] = dataclasses.field(default_factory=dict)

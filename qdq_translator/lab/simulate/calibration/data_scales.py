@@ -88,7 +88,7 @@ class DataScales:
         where: Evaluation = HERE,
         observer: Callable[..., dict[str, Histogram]] = observe,
     ) -> None:
-        """observer: `observe`, or its counterpart for a trial."""
+        """Scales from `samples`. observer: `observe`, or its counterpart for a trial."""
         self._wanted, self._observer = wanted, observer
         self._samples, self._diagnostics, self._progress, self._where = samples, diagnostics, progress, where
         self._histograms: dict[str, Histogram] = {}
@@ -246,7 +246,8 @@ class DataScales:
         return outputs, [name for name in context.graph.tensors() if name in {*wanted, *outputs}]
 
     def _withhold(self, swallowed: dict[str, tuple[str, float]], context: Context) -> None:
-        """swallowed: tensor -> the input of its Concat that would lose most, and its SQNR then in dB."""
+        """Withhold the scales that would cost an input of a Concat too much. swallowed: tensor -> that input, and its
+        SQNR then in dB."""
         why = {
             name: f"in its range, '{part}', an input of the Concat, would have {db:.1f} dB SQNR (rule {SWALLOWED})"
             for name, (part, db) in swallowed.items()

@@ -58,9 +58,8 @@ Places = Dict[str, np.ndarray]
 
 
 class Equalized(NamedTuple):
-    """tensors: that were rescaled. before_db, after_db: SQNR (sum over the outputs) on held-out samples. why: if
-    nothing changed.
-    """
+    """The result of equalizing. tensors: those that were rescaled. before_db, after_db: SQNR (sum over the outputs) on
+    held-out samples. why: if nothing changed."""
 
     tensors: tuple[str, ...] = ()
     strength: float = 0.0
@@ -144,7 +143,8 @@ class _Observer:
 
 
 class _Seen:
-    """channels: (C,) the largest magnitude of each channel (axis 1). values: (C, n), some of the magnitudes."""
+    """What data show of a tensor. channels: (C,) the largest magnitude of each channel (axis 1). values: (C, n), some
+    of the magnitudes."""
 
     channels, values = np.zeros(1, np.float32), np.zeros((1, 0), np.float32)
 
@@ -164,7 +164,7 @@ class _Seen:
             self.channels, self.values = self.channels / factors, self.values / factors[:, None]
 
     def histogram(self, factors: Optional[np.ndarray]) -> Histogram:
-        """Of the kept values, each channel multiplied by its factor."""
+        """Histogram of the kept values, each channel multiplied by its factor."""
         factors, histogram = np.ones_like(self.channels) if factors is None else factors, Histogram()
         amax = float((self.channels * factors).max())
         if math.isfinite(amax):

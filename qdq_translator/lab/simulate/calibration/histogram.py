@@ -50,14 +50,14 @@ class Histogram:
 
     @property
     def digest(self) -> str:
-        """Of all that ranges are computed from."""
+        """Digest of all that ranges are computed from."""
         return hashlib.sha256(
             f"{self.lowest} {self.highest} {self._exponent}".encode() + self.counts.tobytes()
         ).hexdigest()
 
     @property
     def width(self) -> float:
-        """Of a bin, in the tensor's units."""
+        """Width of a bin, in the tensor's units."""
         return math.ldexp(1.0, self._exponent) / BINS
 
     def add(self, values: np.ndarray) -> None:

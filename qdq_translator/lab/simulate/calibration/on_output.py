@@ -44,8 +44,8 @@ _Scales = Dict[str, float]
 
 
 class Found(NamedTuple):
-    """factors: one per set. before_db, after_db: SQNR (sum over the outputs) on samples that no move was chosen on; NaN
-    if there were too few."""
+    """The result of the search for the least error of the outputs. factors: one per set. before_db, after_db: SQNR (sum
+    over the outputs) on samples that no move was chosen on; NaN if there were too few."""
 
     factors: List[float]
     before_db: float = math.nan
@@ -191,6 +191,6 @@ def _moved(factors: list[float], moves: Sequence[tuple[int, float]]) -> list[flo
 
 
 def is_less(noise: np.ndarray, than: np.ndarray) -> bool:
-    """By more than SURE standard errors of the paired differences."""
+    """Whether the noise is less by more than SURE standard errors of the paired differences."""
     gain = than - noise
     return bool(gain.mean() > (SURE * gain.std(ddof=1) / math.sqrt(len(gain)) if len(gain) > 1 else 0))

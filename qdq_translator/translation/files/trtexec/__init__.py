@@ -160,7 +160,8 @@ def trtexec_arguments(settings: Settings) -> list[Argument]:
 
 
 def explicit_arguments(model: Path, request: BuildRequest, version: Version) -> list[Argument]:
-    """The same for a network with Q/DQ, strongly typed if written by `explicit`. Raises as `prepare_network`."""
+    """trtexec's arguments for a network with Q/DQ, strongly typed if written by `explicit`. Raises as
+    `prepare_network`."""
     engine, info = engine_paths(model, request)
     request = dataclasses.replace(request, save_engine=str(engine), layer_info=str(info or ""))
     return trtexec_arguments(prepare_network(model, request, version))

@@ -112,8 +112,8 @@ def _header_notes(number: str, version: Version) -> list[str]:
 
 
 def prepare_network(model: Path, request: BuildRequest, version: Version) -> Settings:
-    """The same for a network with Q/DQ: mode 'explicit', or 'typed' for the output of `explicit`. No cache, no layer
-    argument; TensorRT 11 has no typed formats, and a standalone build needs layouts there.
+    """Check a request for a network with Q/DQ: mode 'explicit', or 'typed' for the output of `explicit`. No cache, no
+    layer argument; TensorRT 11 has no typed formats, and a standalone build needs layouts there.
 
     Raises UserError or UsageError for settings that do not apply to it."""
     if request.precision_constraints:

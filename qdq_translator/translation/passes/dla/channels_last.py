@@ -48,7 +48,8 @@ _MOVES = (*operators.VIEWS, "Transpose")
 
 
 class _Form(NamedTuple):
-    """shape: of the tensor. rows: H and W, the axes before the last. batch: whether its first axis is the batch."""
+    """The form of a tensor. shape: its sizes. rows: H and W, the axes before the last. batch: whether its first axis is
+    the batch."""
 
     shape: Tuple[Dim, ...]
     rows: Tuple[int, int]

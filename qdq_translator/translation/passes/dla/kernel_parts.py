@@ -124,7 +124,8 @@ def _divide(rewriter: Rewriter, node: Node, axis: int, parts: int, step: int) ->
         return made.reshape(-1, *made.shape[2:])
 
     def add(what: str, weight: str, bias: list[str], groups: int, *sizes: tuple[int, int]) -> None:
-        """sizes: kernel, strides, dilations and padding, each (along `axis`, along the second axis)."""
+        """Add a Conv of a part. sizes: kernel, strides, dilations and padding, each (along `axis`, along the second
+        axis)."""
         kernel, strides, dilations, begin, end = ([*size] if axis == 0 else [*size[::-1]] for size in sizes)
         window = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": [*begin, *end]}
         row.add("Conv", what, weight, *bias, group=groups, **window)

@@ -46,9 +46,9 @@ _LARGEST, _TINIEST = 255.0, 2.0**-24
 
 
 class Norm(NamedTuple):
-    """axes: of [N, C, H, W]. last: the node that makes the result; gone: the others, which are removed with it.
-    centred: whether the mean is subtracted. groups: of channels, 0 if the axes decide. factors: (), or scale and bias,
-    which broadcast to [N, C, H, W]."""
+    """A normalization that was recognized. axes: of [N, C, H, W]. last: the node that makes the result; gone: the
+    others, which are removed with it. centred: whether the mean is subtracted. groups: of channels, 0 if the axes
+    decide. factors: (), or scale and bias, which broadcast to [N, C, H, W]."""
 
     source: str
     axes: set[int]

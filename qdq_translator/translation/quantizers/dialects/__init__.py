@@ -16,9 +16,9 @@ from qdq_translator.translation.quantizers.parameters import Rejected
 
 
 class Dialect(NamedTuple):
-    """name: in messages, and of its row in docs/dialects.md. operators: without one of these operators the dialect is
-    not looked for. converter: graph and its constants -> function that converts one node; it returns whether the node
-    is one of the dialect, or raises Rejected."""
+    """A way of writing quantizers. name: in messages, and of its row in docs/dialects.md. operators: without one of
+    these operators the dialect is not looked for. converter: graph and its constants -> function that converts one
+    node; it returns whether the node is one of the dialect, or raises Rejected."""
 
     name: str
     operators: frozenset[str]
@@ -40,7 +40,8 @@ to be run."""
 
 @dataclass(frozen=True)
 class Converted:
-    """dialects: name -> how many of its operators were converted. rejected: why others cannot be."""
+    """What was converted. dialects: name -> how many of its operators were converted. rejected: why others cannot
+    be."""
 
     dialects: dict[str, int]
     rejected: list[Rejected]

@@ -26,9 +26,10 @@ _ABSENT = 99
 
 @dataclass(frozen=True)
 class _Form:
-    """op: the float operator. data: positions of (tensor, scale, zero point) of each quantized input. result: positions
-    of scale and zero point of the output, if it is not real. bias: position of the bias (int32; real if the output
-    always is). plain: positions of inputs that are passed on first. drop: attributes that the float operator lacks."""
+    """An operator on quantized values. op: the float operator. data: positions of (tensor, scale, zero point) of each
+    quantized input. result: positions of scale and zero point of the output, if it is not real. bias: position of the
+    bias (int32; real if the output always is). plain: positions of inputs that are passed on first. drop: attributes
+    that the float operator lacks."""
 
     op: str
     data: tuple[_Triple, ...]

@@ -146,11 +146,11 @@ class Context:
 
 @dataclass(frozen=True)
 class Policy:
-    """on: the options of `rules.py` that are enabled (`infer_concat_scales`). passed: operators that keep the scale of
-    their input, as declared by the user. mode: 'sound', or 'reference' for NVIDIA's order and formulas. target: as in
-    --target. unify: treatment of tensors of one DLA layer that have different ranges ('off', 'warn', 'max', 'data',
-    'requantize'), if none loses more than max_bits_lost. by_data: scales that no exact rule gives are observed on data
-    (rule K1). keep_norms: rule P1 is on."""
+    """Which rules may infer. on: the options of `rules.py` that are enabled (`infer_concat_scales`). passed: operators
+    that keep the scale of their input, as declared by the user. mode: 'sound', or 'reference' for NVIDIA's order and
+    formulas. target: as in --target. unify: treatment of tensors of one DLA layer that have different ranges ('off',
+    'warn', 'max', 'data', 'requantize'), if none loses more than max_bits_lost. by_data: scales that no exact rule
+    gives are observed on data (rule K1). keep_norms: rule P1 is on."""
 
     on: frozenset[str] = frozenset()
     passed: tuple[str, ...] = ()

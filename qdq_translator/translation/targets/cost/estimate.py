@@ -27,11 +27,12 @@ _PUBLISHED = where(cost="published moves")
 
 @dataclasses.dataclass(frozen=True)
 class CostPlan:
-    """layers: one for each node, None for nodes that are not on the DLA. milliseconds: of all layers on the DLA, one
-    core; None if one is unknown. unknown: number of layers with unknown shapes. note: description of the model, or why
-    there is none. gpu: milliseconds of the layers on the GPU; `whole` if all are there. transitions: milliseconds
-    between DLA and GPU at the low and at the high end. extrapolated: milliseconds of layers that the published networks
-    do not have. whole: the network before rewrites on the GPU alone, in INT8 and in FP16; None if it is not known."""
+    """The estimate of a network on the DLA. layers: one for each node, None for nodes that are not on the DLA.
+    milliseconds: of all layers on the DLA, one core; None if one is unknown. unknown: number of layers with unknown
+    shapes. note: description of the model, or why there is none. gpu: milliseconds of the layers on the GPU; `whole` if
+    all are there. transitions: milliseconds between DLA and GPU at the low and at the high end. extrapolated:
+    milliseconds of layers that the published networks do not have. whole: the network before rewrites on the GPU alone,
+    in INT8 and in FP16; None if it is not known."""
 
     layers: list[Optional[LayerCost]]
     milliseconds: Optional[float]

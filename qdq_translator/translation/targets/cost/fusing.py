@@ -58,10 +58,10 @@ normalization [inferred]."""
 
 @dataclasses.dataclass
 class FusedLayer:
-    """nodes: positions in graph order; the first gives the layer its name. verdict: of the first node. works: work of
-    the layer, [] for none; None if a shape is unknown. expects: operators that can still be fused: 'any', 'mul' (the
-    Mul of a SiLU), 'point' (pointwise, on the GPU) or '' (none). summed: a residual Add is fused. silu: a SiLU is.
-    number: position among the layers."""
+    """Nodes that run as one layer. nodes: positions in graph order; the first gives the layer its name. verdict: of the
+    first node. works: work of the layer, [] for none; None if a shape is unknown. expects: operators that can still be
+    fused: 'any', 'mul' (the Mul of a SiLU), 'point' (pointwise, on the GPU) or '' (none). summed: a residual Add is
+    fused. silu: a SiLU is. number: position among the layers."""
 
     nodes: list[int]
     verdict: str

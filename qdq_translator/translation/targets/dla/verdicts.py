@@ -126,7 +126,7 @@ def _judge(layer: Layer, planned: LayerPlan, table: dict[str, list[limits.Limit]
 
 
 def _subgraphs(makers: Makers, layers: list[rows.Verdict]) -> tuple[list[int], int]:
-    """For every layer the number of its DLA subgraph (-1: none), and the number of subgraphs."""
+    """The DLA subgraph of each layer (its number, -1: none), and how many there are."""
     on_dla = [layer.verdict != limits.GPU for layer in layers]
     number: dict[int, int] = {}
     found = [
@@ -147,7 +147,7 @@ def makers_of(graph: Graph) -> Makers:
 
 
 def regions(makers: Makers, layers: Sequence[rows.Verdict]) -> list[int]:
-    """For every layer the number of its region on DLA or GPU (-1: none). The level of a layer is the number of changes
+    """The region of each layer on DLA or GPU (its number, -1: none). The level of a layer is the number of changes
     between DLA and GPU on the way to it; connected layers of one device and level form one region, so no region depends
     on itself through the other device. TensorRT may merge less; that it merges no more is inferred."""
     on_dla = [None if layer.verdict == limits.FOLDED else layer.verdict != limits.GPU for layer in layers]
