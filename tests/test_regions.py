@@ -17,7 +17,7 @@ from qdq_translator.translation.files.trtexec import trtexec_arguments
 from qdq_translator.translation.files.trtexec.checks import prepare
 from qdq_translator.translation.files.trtexec.request import BuildRequest
 from qdq_translator.translation.planning import decision, earned
-from qdq_translator.translation.planning.min_cut import Crossing, Prices, assign
+from qdq_translator.translation.planning.min_cut import Crossing, Cut, Prices
 from qdq_translator.translation.targets.dla.verdicts import MAX_LOADABLES
 from qdq_translator.translation.translator import Translation, translate
 
@@ -31,7 +31,8 @@ def cost(chosen: Sequence[bool], first: Prices, second: Prices, crossings: Seque
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_minimum_cut_is_the_cheapest_of_all_assignments(seed: int) -> None:
-    """1,000 small graphs against every assignment; among equal ones it takes the one with most parts on the first device."""
+    """1,000 small graphs against every assignment, and with a part that is kept on the first device; among equal ones it
+    takes the one with most parts there."""
     chance = random.Random(seed)
     for _ in range(50):
         count = chance.randint(1, 9)
@@ -49,8 +50,15 @@ def test_the_minimum_cut_is_the_cheapest_of_all_assignments(seed: int) -> None:
         every = list(itertools.product(*places))
         least = min(cost(one, first, second, crossings) for one in every)
         most = max(sum(one) for one in every if cost(one, first, second, crossings) == least)
-        found = assign(first, second, crossings)
+        cut = Cut(first, second, crossings)
+        found = cut.cheapest()
         assert tuple(found) in every and cost(found, first, second, crossings) == least and sum(found) == most
+        free = [part for part in range(count) if len(places[part]) == 2]
+        if free:
+            kept = chance.choice(free)
+            found = cut.cheapest(kept)
+            least = min(cost(one, first, second, crossings) for one in every if one[kept])
+            assert found[kept] and cost(found, first, second, crossings) == least
 
 
 def test_a_long_chain_with_skip_connections_is_exact_in_little_time() -> None:
@@ -64,7 +72,7 @@ def test_a_long_chain_with_skip_connections_is_exact_in_little_time() -> None:
     for index, (a, b) in enumerate(zip(first, second)):
         paid = 150 if index else 0
         on, off = min(on, off + paid) + (float("inf") if a is None else a), min(off, on + paid) + (b or 0)
-    assert cost(assign(first, second, crossings), first, second, crossings) == min(on, off)
+    assert cost(Cut(first, second, crossings).cheapest(), first, second, crossings) == min(on, off)
 
 
 # ---------------------------------------------------------------- whole networks

@@ -65,7 +65,7 @@ _REWRITES = {
     "D24": "Conv with a stride above 8 works on blocks of its input",
     "D25": "tensors of five dimensions, as in split attention, work on four",
     "D26": "one-dimensional layers, and what is around them, work on [N, C, L, 1]",
-    "D27": "Conv with a kernel or dilation that is too long, or too large for the buffer, becomes parts and their sum",
+    "D27": "Conv beyond a limit of kernel, dilation or buffer gets a smaller kernel, or becomes parts and their sum",
     "D28": "LSTM, GRU and RNN of a few steps become the layers of the steps",
     "D29": "normalizations become means, products and a power (--assume pow)",
 }

@@ -162,6 +162,10 @@ class TensorTypes:
         except Exception:  # unknown operators: only the file's declarations are used
             return model
 
+    def forget(self, node: Node) -> None:
+        """Infers this node again after the edits of a pass, which change the types of its outputs but not the node."""
+        self._source.nodes.pop((*node.outputs,), None)
+
     def open_batches(self) -> dict[str, list[int]]:
         """Graph input -> its sizes with 1 for the first; {} if any input lacks another size, or none lacks any."""
         found = {}

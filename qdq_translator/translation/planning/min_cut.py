@@ -21,33 +21,41 @@ Prices = Sequence[Optional[int]]
 """Price of each part on one device; None where it cannot run."""
 
 
-def assign(first: Prices, second: Prices, crossings: Sequence[Crossing]) -> list[bool]:
-    """Whether each part is on the first device, in a cheapest assignment; of several, the one with most parts there.
-    Every part can run on a device."""
-    network = _Network(len(first))
-    never = 1 + sum(filter(None, (*first, *second))) + 2 * sum(one.price for one in crossings)
-    places = list(range(len(first)))  # parts with one device only are that device
-    for part, (here, there) in enumerate(zip(first, second)):
-        if here is None or there is None:
-            places[part] = network.sink if here is None else network.source
-            continue
-        least = min(here, there)
-        network.join(network.source, part, there - least)
-        network.join(part, network.sink, here - least)
-    for maker, readers, price in crossings:
-        maker, readers = places[maker], sorted({places[reader] for reader in readers} - {places[maker]})
-        if len(readers) == 1:
-            network.join(maker, readers[0], price, price)
-        elif readers:
-            out, back = network.add(), network.add()
-            network.join(maker, out, price)
-            network.join(back, maker, price)
-            for reader in readers:
-                network.join(out, reader, never)
-                network.join(reader, back, never)
-    network.fill()
-    behind = network.reach_sink()
-    return [place not in behind for place in places]
+class Cut:
+    """Parts on two devices, each of which can run on one. A price None: it cannot run there."""
+
+    def __init__(self, first: Prices, second: Prices, crossings: Sequence[Crossing]) -> None:
+        self._network = network = _Network(len(first))
+        self._never = never = 1 + sum(filter(None, (*first, *second))) + 2 * sum(one.price for one in crossings)
+        self._places = places = list(range(len(first)))  # parts with one device only are that device
+        for part, (here, there) in enumerate(zip(first, second)):
+            if here is None or there is None:
+                places[part] = network.sink if here is None else network.source
+                continue
+            least = min(here, there)
+            network.join(network.source, part, there - least)
+            network.join(part, network.sink, here - least)
+        for maker, readers, price in crossings:
+            maker, readers = places[maker], sorted({places[reader] for reader in readers} - {places[maker]})
+            if len(readers) == 1:
+                network.join(maker, readers[0], price, price)
+            elif readers:
+                out, back = network.add(), network.add()
+                network.join(maker, out, price)
+                network.join(back, maker, price)
+                for reader in readers:
+                    network.join(out, reader, never)
+                    network.join(reader, back, never)
+
+    def cheapest(self, kept: Optional[int] = None) -> list[bool]:
+        """Whether each part is on the first device, in a cheapest assignment; of several, the one with most parts
+        there. kept: a part that is there from now on; it can run on both."""
+        network = self._network
+        if kept is not None:
+            network.join(network.source, kept, self._never)
+        network.fill()
+        behind = network.reach_sink()
+        return [place not in behind for place in self._places]
 
 
 class _Network:

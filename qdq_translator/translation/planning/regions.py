@@ -16,6 +16,7 @@ cheapest assignment is reported.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Container, Dict, Iterator, Optional, Sequence
 
 from qdq_translator.core.diagnostics import Diagnostics
@@ -23,12 +24,12 @@ from qdq_translator.core.words import milliseconds, others
 from qdq_translator.translation.ir.operators import Unions
 from qdq_translator.translation.ir.types import TensorTypes
 from qdq_translator.translation.passes.normal_forms import RULES as NORMAL_FORMS
-from qdq_translator.translation.planning.min_cut import Crossing, assign
+from qdq_translator.translation.planning.min_cut import Crossing, Cut
 from qdq_translator.translation.scales.network import Applied, Network
 from qdq_translator.translation.targets.cost.estimate import CostPlan, Exchange, crossed, dla_cost, exchanges
 from qdq_translator.translation.targets.cost.fusing import FusedLayer, fused_layers
 from qdq_translator.translation.targets.cost.gpu import HIGH, START
-from qdq_translator.translation.targets.dla.limits import CHEAPER, GPU
+from qdq_translator.translation.targets.dla.limits import CHEAPER, FOLDED, GPU
 from qdq_translator.translation.targets.dla.verdicts import (
     MAX_LOADABLES,
     DlaPlan,
@@ -68,6 +69,10 @@ class Placed:
 
 def placed(network: Network, types: TensorTypes, dla: DlaPlan, settings: Settings) -> Optional[Placed]:
     """The assignment that loses least; None if a layer has no price. dla: the plan by limits alone."""
+    whole = network.original and network.original.whole
+    if settings.all_gpu and whole:
+        on_dla = [own for own, layer in enumerate(dla.layers) if layer.verdict not in (FOLDED, GPU)]
+        return Placed(moved_to_gpu(dla, makers_of(network.graph), on_dla), {}, (whole[0], whole[0]))
     problem = _Problem.of(network, types, dla, settings)
     return None if problem is None else problem.solved(dla)
 
@@ -181,37 +186,37 @@ class _Problem:
         return max(0, _ns(self.whole[0]) - sum(part.gpu for part in self.parts)) if self.whole else 0
 
     def crossings(self, share: float) -> list[Crossing]:
-        """share: of the way from the low to the high end. Tensors into a region that is fixed on the GPU share one
-        price of the high end, and so do those out of it; every other tensor has its own."""
+        """share: of the way from the low to the high end."""
         more = _ns(share * (HIGH - START))
-        found, into, out = [], {}, {}  # type: list[Crossing], dict[int, list[int]], dict[int, list[int]]
+        return [one._replace(price=one.price + more * high) for one, high in self._crossings if one.price or more]
+
+    @functools.cached_property
+    def _crossings(self) -> list[tuple[Crossing, bool]]:
+        """At the low end, and whether the high end adds its price. Tensors into a region that is fixed on the GPU share
+        one price of the high end, and so do those out of it; every other tensor has its own."""
+        found, into, out = [], {}, {}  # type: list[tuple[Crossing, bool]], dict[int, list[int]], dict[int, list[int]]
         for one, price in zip(self.between, self.prices):
             maker, readers = self.owner[one.maker], [self.owner[reader] for reader in one.readers]
-            fixed = [self.islands[reader] for reader in one.readers if self.islands[reader] >= 0]
+            fixed = dict.fromkeys(self.islands[reader] for reader in one.readers if self.islands[reader] >= 0)
             island = self.islands[one.maker]
-            if more:
-                for number in dict.fromkeys(fixed if island < 0 else ()):
+            if island >= 0:
+                out.setdefault(island, []).extend(readers)
+            else:
+                for number in fixed:
                     into.setdefault(number, []).append(maker)
-                if island >= 0:
-                    out.setdefault(island, []).extend(readers)
-            alone = more if island < 0 and not fixed else 0
-            found.append(Crossing(maker, readers, price + alone))
-        return found + [
-            Crossing(self.first_of[number], parts, more) for ends in (into, out) for number, parts in ends.items()
-        ]
+            found.append((Crossing(maker, readers, price), island < 0 and not fixed))
+        ends = ((self.first_of[number], parts) for ends in (into, out) for number, parts in ends.items())
+        return found + [(Crossing(part, parts, 0), True) for part, parts in ends]
 
     def cheapest(self, share: float) -> list[bool]:
         """The cheapest assignment at this price of transitions, with the heaviest layer on the DLA that it can run as
         it is, or nearly as fast as the GPU, unless that leaves nearly all of the network to the GPU."""
-        first, second = [part.first for part in self.parts], [part.second for part in self.parts]
-        crossings = self.crossings(share)
-        found = assign(first, second, crossings)
-        able = [] if any(found) else [rank for rank in map(self._rank, range(len(first))) if rank is not None]
+        cut = Cut([part.first for part in self.parts], [part.second for part in self.parts], self.crossings(share))
+        found = cut.cheapest()
+        able = [] if any(found) else [rank for rank in map(self._rank, range(len(found))) if rank is not None]
         if not able:
             return found
-        heaviest = max(able)[-1]
-        kept = [None if part == heaviest else price for part, price in enumerate(second)]
-        forced = assign(first, kept, crossings)
+        forced = cut.cheapest(kept=max(able)[-1])
         relieved = sum(part.gpu for part, on in zip(self.parts, forced) if on)
         return forced if relieved >= _RELIEF * sum(part.gpu for part in self.parts) else found
 

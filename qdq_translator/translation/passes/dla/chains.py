@@ -248,9 +248,17 @@ def _moved(rewriter: Rewriter, node: Node, values: np.ndarray) -> np.ndarray:
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether both have the same values in the same order; the first ones decide most cases without a copy."""
+    """Whether both have the same values in the same order; most cases need no copy."""
     few = slice(1, 9)
-    return np.array_equal(one.flat[few], other.flat[few]) and np.array_equal(one.reshape(-1), other.reshape(-1))
+    if not np.array_equal(one.flat[few], other.flat[few]):
+        return False
+    return _equal(one.reshape(-1), other.reshape(-1))
+
+
+def _equal(one: np.ndarray, other: np.ndarray) -> bool:
+    """As `np.array_equal`; two views of the same numbers are not compared."""
+    where, there = ((array.__array_interface__["data"], array.shape, array.strides) for array in (one, other))
+    return where == there or np.array_equal(one, other)
 
 
 def _turned(start: np.ndarray, moved: np.ndarray) -> Optional[list[_Step]]:
@@ -332,7 +340,7 @@ def _axes(start: np.ndarray, moved: np.ndarray) -> Optional[list[int]]:
         next(ones, -1) if size == 1 else steps.get(int(moved[tuple(unit[axis])]), -1)
         for axis, size in enumerate(moved.shape)
     ]
-    fits = sorted(order) == list(range(start.ndim)) and np.array_equal(start.transpose(order), moved)
+    fits = sorted(order) == list(range(start.ndim)) and _equal(start.transpose(order), moved)
     return order if fits else None
 
 
@@ -340,10 +348,10 @@ def _copying(rewriter: Rewriter, start: np.ndarray, moved: np.ndarray, source: s
     """Cases 4 and 5: each channel of one array is part of a channel of the other, with an offset and equal steps."""
     index = moved[0]
     forms = [("Conv", index, start)]
-    places: np.ndarray = np.full(start[0].size, -1)
-    places[index.reshape(-1)] = np.arange(index.size)
-    if index.size == places.size and places.min() >= 0:  # each value once
-        forms.append(("ConvTranspose", places.reshape(start.shape[1:]), moved))
+    if index.size == start[0].size and all(np.less_equal(start.shape[2:], moved.shape[2:])):
+        places: np.ndarray = np.full(index.size, -1)
+        places[index.reshape(-1)] = np.arange(index.size)
+        forms += [("ConvTranspose", places.reshape(start.shape[1:]), moved)] if places.min() >= 0 else []  # each once
     for op, coarse, fine in forms:
         c, i, j = np.unravel_index(coarse[:, 0, 0], fine.shape[1:])
         (_, rows, columns), (height, width) = coarse.shape, fine.shape[2:]

@@ -9,7 +9,7 @@ import numpy as np
 
 from qdq_translator.translation.ir.graph import Node
 from qdq_translator.translation.ir.operator_table import where
-from qdq_translator.translation.ir.operators import DENSE, ELEMENTWISE, Unions
+from qdq_translator.translation.ir.operators import DENSE, ELEMENTWISE
 from qdq_translator.translation.passes.dla.rewriter import Rewriter
 
 UNARY = where(alone="lifted")
@@ -20,22 +20,31 @@ def regions(
     fits: Callable[[Rewriter, Node], bool],
     asks: Callable[[Rewriter, Node], bool] = lambda _, node: node.is_op(*DENSE),
 ) -> list[list[Node]]:
-    """Groups of fitting nodes that tensors connect, in graph order; only groups with a node for which `asks` is
-    true."""
-    nodes = [node for node in _asked(rewriter, asks) if fits(rewriter, node) and rewriter.allows(node)]
-    unions: Unions[int] = Unions()
-    owner: dict[str, int] = {}
-    for index, node in enumerate(nodes):
-        for name in (*activations(rewriter, node.inputs), *filter(None, node.outputs)):
-            unions.join(index, owner.setdefault(name, index))
-    found = [[nodes[index] for index in joined] for joined in unions.sets()]
-    return [region for region in found if any(asks(rewriter, node) for node in region)]
-
-
-def _asked(rewriter: Rewriter, asks: Callable[[Rewriter, Node], bool]) -> list[Node]:
-    """Nodes that may fit; none if no region can be asked for."""
+    """Groups of fitting nodes that tensors connect, in graph order; only groups with a node for which `asks` is true.
+    Nodes that are not next to such a group are not looked at."""
     given = [node for node in rewriter.graph.nodes if node.inputs and node.outputs]
-    return given if not rewriter.allows_all or any(asks(rewriter, node) for node in given) else []
+    order = {id(node): number for number, node in enumerate(given)}
+    seen: set[int] = set()
+    found: list[list[Node]] = []
+    for pending in ([node] for node in given if asks(rewriter, node)):
+        region: list[Node] = []
+        while pending:
+            node = pending.pop()
+            if id(node) not in seen and id(node) in order:
+                seen.add(id(node))
+                if fits(rewriter, node) and rewriter.allows(node):
+                    region.append(node)
+                    pending += _connected(rewriter, node)
+        if region:
+            found.append(sorted(region, key=lambda node: order[id(node)]))
+    return sorted(found, key=lambda region: order[id(region[0])])
+
+
+def _connected(rewriter: Rewriter, node: Node) -> list[Node]:
+    """Nodes that make or read an activation of this one."""
+    graph, reads = rewriter.graph, activations(rewriter, node.inputs)
+    readers = [reader for name in (*reads, *node.outputs) for reader in graph.consumers(name)]
+    return [graph.producer[name] for name in reads if name in graph.producer] + readers
 
 
 def activations(rewriter: Rewriter, names: Iterable[str]) -> list[str]:
@@ -136,6 +145,7 @@ class Region:
         rewriter, graph, readers = self.rewriter, self.rewriter.graph, self.outside(output)
         graph.value_info.pop(output, None)
         if output not in graph.outputs and not readers:
+            rewriter.types.forget(node)
             return False
         lifted = rewriter.tensor(f"{output}{self.suffix}")
         layers = back(lifted, output)

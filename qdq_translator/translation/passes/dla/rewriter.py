@@ -51,6 +51,10 @@ class Rewriter(editor.Editor):
         self._refuted: Mapping[str, str] = {}
         self._context: Optional[Context] = None
         self._numbers = np.arange(0)
+        refuted = {name: why for nodes in settings.refuted.values() for name, why in nodes.items() if why}
+        for node in network.graph.nodes if refuted else ():
+            if node.name in refuted:
+                self.leave(node, refuted[node.name])
 
     def begin(self, rule: str) -> None:
         """Call before applying a rule."""
@@ -62,17 +66,9 @@ class Rewriter(editor.Editor):
     def nodes(self, *op_types: str) -> list[Node]:
         return [node for node in super().nodes(*op_types) if self.allows(node)]
 
-    @property
-    def allows_all(self) -> bool:
-        """True if the current rule may be applied to every node; False if `allows` excepts some."""
-        return not self._refuted
-
     def allows(self, node: Node) -> bool:
-        """False, with the reason noted, for a node to which the current rule may not be applied."""
-        if node.name not in self._refuted:
-            return True
-        self.network.leave(node, self._refuted[node.name], last=True)
-        return False
+        """False for a node to which the current rule may not be applied."""
+        return node.name not in self._refuted
 
     def rejected(self, node: Node) -> list[Finding]:
         """Limits of the rule table that assign the node to the GPU."""
@@ -146,9 +142,12 @@ class Rewriter(editor.Editor):
 
     def each(self, *op_types: str, rewrite: Callable[..., None], cured: Sequence[str] = ()) -> None:
         """`attempt` for each float node of these operators that a limit (of `cured`, if given) assigns to the GPU."""
+        limits = self._limits
+        if cured:
+            limits = {op: [one for one in limits.get(op, ()) if one.id in cured] for op in (*op_types, "*")}
         for node in self.nodes(*op_types):
             other = self.types.elem_type(node.outputs[0]) and self.dtype(node.outputs[0]) is None
-            if not other and any(not cured or limit in cured for limit in self.rejected_by(node)):
+            if not other and gpu_findings(self._layer(node), limits):
                 self.attempt(rewrite, node)
 
     def attempt(self, rewrite: Callable[..., None], node: Node, *more: Any) -> bool:
