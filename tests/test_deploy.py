@@ -23,7 +23,7 @@ import pytest
 
 from e2e_workflow.orin_dla.buffers import pack_values
 from qdq_translator.board import consumers
-from qdq_translator.board.answer import Answer, Measured, answer
+from qdq_translator.board.answer import Answer, Measured, answer, proven
 from qdq_translator.board.consumers import Bundle, End, deepstream
 from qdq_translator.board.deployment import _continued
 from qdq_translator.cli import main
@@ -678,3 +678,13 @@ def test_a_board_without_a_dla_and_one_that_does_not_exist(capsys: pytest.Captur
     assert "orin-nano has no DLA" in capsys.readouterr().err
     assert main(["translate", str(EXAMPLE_MODEL), "--board", "agx-orni"]) == 2
     assert "Did you mean agx-orin?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("decided", "changed", "few"), [(16, 0, "86%"), (64, 2, "91%"), (300, 0, ""), (5000, 40, "")])
+def test_few_decisions_are_said_to_prove_little(decided: int, changed: int, few: str) -> None:
+    """The share that is proven would give what was seen, or better, once in 20 times."""
+    told = Answer(True, "", "", {}, decided, changed, "").accuracy()
+    assert ("so few prove" in told) == bool(few) and few in told
+    stays = proven(decided, changed)
+    random = np.random.default_rng(0).binomial(decided, 1 - stays, 20_000)
+    assert 0.02 < np.mean(random <= changed) < 0.12

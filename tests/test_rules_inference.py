@@ -958,3 +958,44 @@ def test_p1_small_rows_on_a_dla(assume: str | None) -> None:
             without
         )  # an Add in FP16 needs no one range
     assert found[True] > decibels(explicit.model) - 0.5 > found[False] + 6, found
+
+
+def guarded(text: str, constant: float) -> onnx.ModelProto:
+    """A quantized Conv, then `text` from `r` to `l`, in floating point; `c` is the constant."""
+    whole = f"g (float[1, 4, 4, 4] x) => (float[1, 4, 4, 4] y) {{ {pair('x', 'i')} r = Conv(i, w) {text} y = Mul(l, half) }}"
+    weights = np.random.default_rng(0).normal(size=(4, 4, 1, 1)).astype(np.float32)
+    return model(whole, **S, w=weights, c=np.float32(constant), half=np.float32(0.5))
+
+
+@pytest.mark.parametrize(
+    ("text", "constant", "wide"),
+    [
+        ("q = Abs(r) a = Add(q, c) l = Log(a)", 1e-10, {"a", "l"}),
+        ("q = Abs(r) a = Max(c, q) u = Transpose<perm=[0, 1, 3, 2]>(a) l = Log(u)", 1e-10, {"a", "u", "l"}),
+        ("q = Abs(r) a = Add(c, q) l = Div(r, a)", 1e-12, {"a", "l"}),
+        ("q = Abs(r) a = Add(q, c) l = Log(a)", 1e-4, set()),
+        ("q = Abs(r) a = Add(q, c) l = Div(a, r)", 1e-12, set()),
+        ("q = Mul(r, r) a = Add(q, c) d = Sqrt(a) l = Div(r, d)", 1e-12, set()),
+        ("a = Mul(r, c) l = Abs(a)", 1e-10, set()),
+    ],
+)
+def test_p2_gives_fp32_to_what_fp16_cannot_hold(text: str, constant: float, wide: set[str]) -> None:
+    given = guarded(text, constant)
+    made = translate(given, TranslateOptions(preset="gpu"))
+    outputs = {row.name: row.outputs[0] for row in made.plan}
+    assert {outputs[name] for name, type in made.layer_precisions.items() if type == "fp32"} == wide
+    assert {d.code for d in made.diagnostics if d.rule == "P2"} == ({"I-P2"} if wide else set())
+    kept = translate(
+        given, TranslateOptions(preset="gpu", keep_fp16=[name for name, out in outputs.items() if out == "l"])
+    )
+    assert ("W-P2" in {d.code for d in kept.diagnostics}) == bool(wide) and kept.layer_precisions.get("l") != "fp32"
+    plain = translate(given, as_is=True)
+    assert "fp32" not in plain.layer_precisions.values()
+    assert {d.code for d in plain.diagnostics if d.rule == "P2"} == ({"W-P2"} if wide else set())
+
+
+def test_p2_of_a_range_beyond_fp16() -> None:
+    text = f"g (float[1, 4] x) => (float[1, 4] y) {{ {pair('x', 'i', 't')} a = Abs(i) b = Sqrt(a) y = Log(b) }}"
+    made = translate(model(text, **{**S, "t": np.float32(1000)}), TranslateOptions(preset="gpu"))
+    wide = {row.outputs[0] for row in made.plan if made.layer_precisions.get(row.name) == "fp32"}
+    assert wide and "x" in next(d.message for d in made.diagnostics if d.rule == "P2") and not wide & {"y"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shlex
 from pathlib import Path
 from typing import NamedTuple, Optional, Sequence
@@ -12,6 +13,10 @@ from qdq_translator.core.formats.verify_rows import BROKEN, EQUAL, SUSPICIOUS, J
 from qdq_translator.core.words import counted, percent
 
 _STAGES = ("explicit", "simulated")
+ENOUGH = 300
+"""Decisions that prove 99%, if all of them stay; with fewer, the proven share is printed."""
+_Z = 1.6449
+"""The normal quantile of 95%, one-sided."""
 
 
 class Measured(NamedTuple):
@@ -47,8 +52,18 @@ class Answer:
         parts = [f"{name} {before:.4g} -> {after:.4g}" for name, (before, after) in self.scores.items()]
         if self.decided:
             same = percent(self.decided - self.changed, self.decided)
-            parts.append(f"{same} of {counted(self.decided, 'clear decision')} as your model")
+            few = f" (so few prove {proven(self.decided, self.changed):.0%}; more data prove more)"
+            few = few if self.decided < ENOUGH else ""
+            parts.append(f"{same} of {counted(self.decided, 'clear decision')} as your model{few}")
         return "; ".join(parts) or "no labels and no decisions: only the values were compared"
+
+
+def proven(decided: int, changed: int) -> float:
+    """The share of all decisions that stays with 95% confidence, 0 to 1: the lower end of E. B. Wilson's interval
+    (Journal of the American Statistical Association 22, 1927). decided: at least 1."""
+    share, square = 1 - changed / decided, _Z**2 / decided
+    half = math.sqrt(square * share * (1 - share) + square**2 / 4)
+    return (share + square / 2 - half) / (1 + square)
 
 
 def answer(

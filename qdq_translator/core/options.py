@@ -302,7 +302,8 @@ class TranslateOptions(Options):
         part=("types", "float"),
     )
     keep_norm_fp16: bool = in_target(
-        "keep layers without weights that read or make the input of a LayerNormalization in FP16 (rule P1)"
+        "keep layers without weights that read or make the input of a LayerNormalization in FP16 (rule P1), and give "
+        "layers on the GPU that FP16 cannot hold FP32 (rule P2)"
     )
     calibration_type: Literal["max", "histogram"] = in_quantizers(
         "how the weights were calibrated: max checks that weight scales are max|w|/127 (rule W3)"

@@ -122,6 +122,7 @@ _ROWS = (
     Rule("S10", "tensor of TensorRT's own network"),
     Rule("U1", "raised to a shared range"),
     Rule("P1", "FP16 around a LayerNormalization"),
+    Rule("P2", "FP32 where FP16 cannot hold the values"),
     Rule("V1", "the function of the model, checked by running it"),
     # ---------------------------------------------------------------- conflicts
     Rule("C1", "conflicting scales"),

@@ -126,7 +126,8 @@ class LayerPlan(Row):
     and rounding that no public source settles (verdict.md). reason: sentence: the limit that moves it to the GPU
     or to FP16, or the tensor without a scale, the rule that would give it and why it did not. inputs, outputs: its
     float activations. missing: those without a scale. listed: in `fp16_nodes` and in the layer argument, because it
-    reads a tensor without scale. by_design: see `coverage`. macs: None if unknown. weights: elements. cause:
+    reads a tensor without scale. wide: FP32 in the layer argument, because FP16 cannot hold its values (rule P2); its
+    precision is 'fp16'. by_design: see `coverage`. macs: None if unknown. weights: elements. cause:
     avoidable layer: the tensor whose scale would give the first missing one; else ''. cure: avoidable layer: the
     suggested action; else ''. macs_share: 0 to 1 of the network's; None if unknown or if the network has
     none. cost: None off the DLA."""
@@ -141,6 +142,7 @@ class LayerPlan(Row):
     outputs: Texts = ()
     missing: Texts = ()
     listed: bool = False
+    wide: bool = field(default=False, metadata={"later": True})
     by_design: bool = False
     macs: Optional[int] = 0
     weights: int = 0

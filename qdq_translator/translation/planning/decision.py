@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.formats.layer_precisions import kept_layers
+from qdq_translator.core.formats.report_rows import ON_DLA
 from qdq_translator.core.words import by_x, dotted, others
+from qdq_translator.translation.ir.graph import Graph
 from qdq_translator.translation.passes.normal_forms import RULES as NORMAL_FORMS
 from qdq_translator.translation.passes.rewrites import Rewrites, priced
+from qdq_translator.translation.planning.fp16_range import beyond_fp16
 from qdq_translator.translation.planning.steps import drop_coarse
 from qdq_translator.translation.scales.inference import Context, Observe, infer_scales
 from qdq_translator.translation.scales.inference.formulas import around_normalizations
@@ -20,7 +23,7 @@ from qdq_translator.translation.scales.inference.unify import REFUSED_CURE, Shar
 from qdq_translator.translation.scales.network import Network, followed
 from qdq_translator.translation.scales.table import ScaleTable
 from qdq_translator.translation.targets.parser_network import ParsedNetwork, supports
-from qdq_translator.translation.targets.precision import INT8, LayerPlan, make_plan, stay_higher
+from qdq_translator.translation.targets.precision import FP16, INT8, KEPT, LayerPlan, make_plan, stay_higher
 from qdq_translator.translation.targets.settings import Settings
 
 if TYPE_CHECKING:
@@ -123,7 +126,7 @@ def _located(network: Network, scaled: Decision, settings: Settings, diagnostics
 
 def settled(network: Network, made: Decision, settings: Settings, diagnostics: Diagnostics) -> Decision:
     """`made`, of `_located`, with the estimated time (`costs`) and a plan that has the device of each layer. Reports
-    what INT8 rounds for LayerNormalizations (rule P1)."""
+    what INT8 rounds for LayerNormalizations and what FP16 cannot hold (rules P1, P2)."""
     graph, plan, dla = network.graph, made.plan, made.dla
     costs: Optional[CostPlan] = None
     if dla is not None:
@@ -138,7 +141,38 @@ def settled(network: Network, made: Decision, settings: Settings, diagnostics: D
         costs = _on_gpu(network, settings)
     if any(row.precision == INT8 for row in plan):
         _report_rounded(around_normalizations(graph), plan, diagnostics)
+    plan = _widened(graph, made.context, plan, diagnostics)
     return replace(made, plan=plan, costs=costs)
+
+
+def _widened(graph: Graph, context: Context, plan: list[LayerPlan], diagnostics: Diagnostics) -> list[LayerPlan]:
+    """The plan with FP32 for layers on the GPU whose values FP16 cannot hold, if rule P2 is on. Reports them, and those
+    that stay in FP16: on a DLA, by --keep_fp16, or without the rule."""
+    beyond = beyond_fp16(graph, {tensor: scale.value for tensor, scale in context.scales.items()})
+    above = [row for row in plan if row.name in beyond and row.precision == FP16]
+    may = context.policy.keep_norms
+    wide = {row.name: beyond[row.name] for row in above if may and row.device != ON_DLA and row.reason != KEPT}
+    _report_beyond(wide, {row.name: beyond[row.name] for row in above if row.name not in wide}, may, diagnostics)
+    return [replace(row, wide=True) if row.name in wide else row for row in plan]
+
+
+def _report_beyond(wide: Mapping[str, str], left: Mapping[str, str], may: bool, diagnostics: Diagnostics) -> None:
+    """Report rule P2. wide, left: layer -> why, of those in FP32 and of those in FP16. may: the rule is on."""
+    for name in list(wide)[:1]:
+        diagnostics.info(
+            "P2",
+            f"FP32 on the GPU for '{name}'{others(wide)}: {wide[name]}.",
+            node=name,
+            data={"layers": [*wide]},
+        )
+    for name in list(left)[:1]:
+        diagnostics.warning(
+            "P2",
+            f"FP16 cannot hold the values of '{name}'{others(left)}: {left[name]}. The engine can be wrong.",
+            node=name,
+            hint="" if may else "--keep_norm_fp16 (part of the presets) gives layers on the GPU FP32.",
+            data={"layers": [*left]},
+        )
 
 
 def _alone(original: Original, settings: Settings) -> Optional[tuple[float, float]]:

@@ -233,11 +233,11 @@ def layer_weights(node: Node, graph: Graph) -> int:
 
 
 def asked(plan: Iterable[LayerPlan], float_type: str) -> dict[str, str]:
-    """The layer argument, layer -> 'fp16' or 'fp32': the listed layers. In fp32 the GPU has every layer above INT8,
-    because TensorRT is free to choose FP16 for one that is not named."""
-    wide = float_type == "fp32"
-    return {
-        row.name: "fp32" if wide and row.device != ON_DLA else "fp16"
-        for row in plan
-        if row.listed or (wide and row.precision == FP16 and row.device != ON_DLA)
-    }
+    """The layer argument, layer -> 'fp16' or 'fp32': the listed layers, and those that need FP32 (rule P2). In fp32 the
+    GPU has every layer above INT8, because TensorRT is free to choose FP16 for one that is not named."""
+    found = {}
+    for row in plan:
+        wide = row.wide or (float_type == "fp32" and row.precision == FP16 and row.device != ON_DLA)
+        if wide or row.listed:
+            found[row.name] = "fp32" if wide else "fp16"
+    return found
