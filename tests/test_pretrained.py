@@ -197,7 +197,11 @@ def test_rows_that_were_not_measured_stay(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(run, "TABLE", tmp_path / "table.md")
     monkeypatch.setattr(fronts, "PICTURE", tmp_path / "fronts.svg")
     width = len(run.HEADER)
-    lost = {"DLA front": [[0.1, 100.0, 7.5], [None, 40.0, 0.5]], "GPU front": [[0.1, 100.0, 0.9], [0.2, 0.0, 0.0]]}
+    lost = {
+        "DLA passes": 12.4,
+        "DLA front": [[0.1, 100.0, 7.5], [None, 40.0, 0.5]],
+        "GPU front": [[0.1, 100.0, 0.9], [0.2, 0.0, 0.0]],
+    }
     old = [[name, "explicit", *[""] * (width - 4), "7"] for name in ("pitch", "iris")]  # without a commit
     run.write(old, [], ["- pitch, explicit, GPU: differs", "- iris, explicit, GPU: differs"], {"pitch": lost})
     run.write(
@@ -212,7 +216,7 @@ def test_rows_that_were_not_measured_stay(tmp_path: Path, monkeypatch: pytest.Mo
     assert rows[0].endswith(f"| 7 | {run.EARLIER} |") and rows[1].endswith("| abc |")
     assert "- pitch, explicit, GPU: differs" in text and "- iris, explicit, GPU" not in text
     assert "- iris, x: failed" in text and "SKIPPED" not in text
-    assert fronts.read(text) == {"pitch, DLA": lost["DLA front"]}, "the other loses less than a point"
+    assert fronts.read(text) == {"pitch, DLA, 12 passes": lost["DLA front"]}, "the other loses less than a point"
     drawn = ElementTree.parse(fronts.PICTURE).getroot().iter("{http://www.w3.org/2000/svg}circle")
     assert [circle.get("cx") for circle in drawn] == ["45.0", "177.0"]
 

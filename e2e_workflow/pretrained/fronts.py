@@ -17,11 +17,13 @@ Front = List[List[Any]]
 """(estimated ms or None, % of MACs in INT8, points lost), cheapest first: each point costs more than the one before and loses less."""
 
 
-def front_of(folder: Path) -> Front:
-    """From NAME_tune.json in the bundle; empty if nothing was searched, as the first point met the goal."""
+def searched(folder: Path) -> tuple[Front, float]:
+    """The front and the passes over the samples that the search needed, from NAME_tune.json in the bundle; empty and 0
+    without it."""
     found = sorted(folder.rglob("*_tune.json"))
-    points = json.loads(found[0].read_text(encoding="utf-8"))["front"] if found else []
-    return [[p["cost"]["milliseconds"], 100 * p["cost"]["int8_macs"], p["measured"]["drop"]] for p in points]
+    made = json.loads(found[0].read_text(encoding="utf-8")) if found else {"front": [], "passes": 0.0}
+    front = [[p["cost"]["milliseconds"], 100 * p["cost"]["int8_macs"], p["measured"]["drop"]] for p in made["front"]]
+    return front, made["passes"]
 
 
 def hard(networks: Mapping[str, Mapping[str, Any]]) -> dict[str, Front]:
@@ -31,7 +33,7 @@ def hard(networks: Mapping[str, Mapping[str, Any]]) -> dict[str, Front]:
         for target in ("GPU", "DLA"):
             front = facts.get(f"{target} front") or []
             if len(front) > 1 and front[0][2] > MOST_LOST:
-                found[f"{name}, {target}"] = front
+                found[f"{name}, {target}, {facts[f'{target} passes']:.0f} passes"] = front
     return found
 
 
@@ -47,7 +49,7 @@ def table(found: Mapping[str, Front]) -> str:
 def read(text: str) -> dict[str, Front]:
     """What `table` wrote."""
     found = {}
-    for title, cells in re.findall(r"^\| (\S+, (?:GPU|DLA)) \| (.*) \|$", text, re.MULTILINE):
+    for title, cells in re.findall(r"^\| (\S+, (?:GPU|DLA)(?:, \d+ passes)?) \| (.*) \|$", text, re.MULTILINE):
         points = re.findall(r"(-?[\d.]+) \((?:(\S+) ms, )?(\d+)%\)", cells)
         found[title] = [[float(ms) if ms else None, float(int8), float(lost)] for lost, ms, int8 in points]
     return found

@@ -190,7 +190,7 @@ def ours(ready: Prepared, name: str, route: Route) -> Result:
             result.facts.setdefault("megabytes", made.megabytes)
             result.facts.update(_facts(made.report(), target))
             if name == RECOVERED:
-                result.facts[f"{target} front"] = fronts.front_of(made.folder)
+                result.facts[f"{target} front"], result.facts[f"{target} passes"] = fronts.searched(made.folder)
             with _noted(result, f"{target} check"):
                 faked = check.fake_quantized(made.network, made.scales_file, made.above)
                 result.figures[f"{target} check"] = ready.figure(faked)
@@ -496,7 +496,8 @@ def write(
         f"{markdown(rows)}\n\n## Where the check differs by more than the error bar\n\n{different}\n\n"
         f"## Where INT8 alone loses more than a point\n\n![Points lost against the share of MACs above INT8](../../assets/{fronts.PICTURE.name})\n\n"
         "The fronts of the searches of `deploy`, by the samples that decided: points lost (downwards; dashed: the point that "
-        "may be lost) against the share of MACs above INT8 (to the right).\n\n"
+        "may be lost) against the share of MACs above INT8 (to the right). Passes of "
+        "the network over these samples, at most 40, and as many again where all samples had to decide.\n\n"
         f"{fronts.table(hard)}\n\n## Where they come from\n\n{registry_table()}\n\n## What does not go through\n\n{left}\n",
         encoding="utf-8",
     )
