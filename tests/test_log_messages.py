@@ -7,7 +7,8 @@ lines of round 1, 2 of 8 of round 2 and 1 of 7 of round 3 (others only by Tensor
 maintainers or the thread name, and `explained_at_first_sight` says whether the row named it (judged by its author). Rows were added
 after each round; lines of rounds 8 to 11 are mostly of programs around TensorRT. From round 12 on a line may have a known wording, but
 its thread was in no row and no test; rounds 17 to 22 are about DLA, calibration and Q/DQ. From round 24 on
-`wrong_at_first_sight` marks an answer that claimed another cause; the others abstained. `data/whole_logs.json` holds shortened logs with the row that explains the failure.
+`wrong_at_first_sight` marks an answer that claimed another cause; the others abstained. Rounds 27 and 28
+were collected together, with their causes; rows were written from 27, then 28 was asked once. An `id` of null: no row should claim it. `data/whole_logs.json` holds shortened logs with the row that explains the failure.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ FALLBACK = "Layer '/fc/Gemm' (SHUFFLE): Unsupported on DLA. Switching this layer
 @pytest.mark.parametrize("row", LINES, ids=[f"{row['id']}-{index}" for index, row in enumerate(LINES)])
 def test_lines_of_public_threads(row: dict[str, Any]) -> None:
     found = recognize(row["line"])
+    if row["id"] is None:
+        assert found is None or found.message.kind == "general"
+        return
     assert found is not None and found.message.id == row["id"]
     assert not found.also, "exactly one row claims the cause"
 
@@ -60,7 +64,7 @@ def test_first_sight_is_counted() -> None:
     named = sum(row["explained_at_first_sight"] for row in fresh)
     assert f"A new message is often unknown: {named} of {len(fresh)}" in page
     assert f"knows {len(messages())} messages" in page
-    last = [row for row in LINES if row["round"] == 26]
+    last = [row for row in LINES if row["round"] == 28]
     right = sum(row["explained_at_first_sight"] for row in last)
     wrong = sum(row.get("wrong_at_first_sight", False) for row in last)
     assert f"{right} of the last {len(last)} (goal: 75%), {wrong} a wrong one" in page
