@@ -37,6 +37,8 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 _NOT_HERE = ("onnxoptimizer_backend.py",)
 """Runs on Python 3.9 alone, and is tested there (.ci/run)."""
@@ -78,7 +80,6 @@ def folders() -> list[tuple[list[Path], list[str]]]:
 def map_of(folder: tuple[list[Path], list[str]]) -> tuple[dict[str, float], dict[str, dict[str, list[str]]]]:
     """Seconds of each test of a folder that passes in time; file -> line -> tests that run it."""
     import coverage
-    import pytest
 
     cover = coverage.Coverage(data_file=None, include=[str(path) for path in folder[0]])
     seconds: dict[str, float] = {}
@@ -305,30 +306,47 @@ class Fast:
         except Exception as error:  # it may well run while its module is imported
             say(f"does not load: {type(error).__name__}")
             return
-        failed: list[str] = []
-
-        class Watch:
-            def pytest_runtest_logreport(self, report: Any) -> None:
-                if report.failed:
-                    failed.append(report.nodeid)
-
-        items[0].config.pluginmanager.register(Watch())
+        watch = _Watch()
+        items[0].config.pluginmanager.register(watch)
         began = time.monotonic()
         for item, following in zip(items, [*items[1:], None]):
             if time.process_time() > _MOST_SECONDS or time.monotonic() - began > 5 * _MOST_SECONDS:
                 return
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            if failed:
-                say(failed[0])
+            if watch.failed:
+                say(watch.failed)
                 return
+
+
+class _Watch:
+    """The first test that fails, without those that take longer than a quarter of the mutant's time."""
+
+    failed = ""
+    late = False
+
+    def stop(self, *_: object) -> None:
+        self.late = True
+        raise RuntimeError("too slow for a mutant")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Iterator[None]:
+        self.late = False
+        signal.signal(signal.SIGPROF, self.stop)
+        signal.setitimer(signal.ITIMER_PROF, _MOST_SECONDS / 4)
+        try:
+            return (yield)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed and not self.late:
+            self.failed = report.nodeid
 
 
 def meet_anew(name: str, source: str, tests: list[str]) -> str:
     """The same with the mutant imported: for functions that run while their module is imported."""
 
     def work(say: Callable[[str], None]) -> None:
-        import pytest
-
         sys.meta_path.insert(0, _Mutated(module_of(name), ROOT / name, source))
 
         class Watch:
@@ -390,7 +408,10 @@ def tests_of(name: str, line: int, items: Mapping[str, Any]) -> list[str]:
     said = {test: _source(getattr(items[test], "function", items[test].module)) for test in mine if test not in records}
     words = {test: asked & _words(f"{test} {source}") for test, source in said.items()}
     count = collections.Counter(word for found in words.values() for word in found)
-    close = {test: sum(1 / count[word] for word in sorted(found)) for test, found in words.items()}
+    close = {
+        test: sum(1 / count[word] for word in sorted(found)) / math.sqrt(len(said[test]))
+        for test, found in words.items()
+    }
     others = sorted(said, key=lambda test: ("subprocess" in said[test], -close[test]))
     first = _MOST_RECORDS if "/translation/" in name or "/core/" in name else 0
     return [*records[:first], *others, *records[first:]]
@@ -473,8 +494,6 @@ def main() -> int:
         known = json.loads(map_file.read_text(encoding="utf-8")) if map_file.exists() else {}
         before = {(row["file"], row["mutant"]) for row in rows}
         todo = [task for task in draw(options.sample, options.seed, options.only) if task not in before]
-        import pytest
-
         every = known.get("tests") or [test for files, tests in folders() for test in tests]
         found = sorted({str(ROOT / name.partition("::")[0]) for name in every})
         pytest.main(

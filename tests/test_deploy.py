@@ -25,7 +25,7 @@ from e2e_workflow.orin_dla.buffers import pack_values
 from qdq_translator.board import consumers
 from qdq_translator.board.answer import Answer, Measured, answer, proven
 from qdq_translator.board.consumers import Bundle, End, deepstream
-from qdq_translator.board.deployment import _continued
+from qdq_translator.board.deployment import _continued, _signature
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
 from qdq_translator.core.errors import UserError
@@ -76,6 +76,18 @@ def float_file(tmp_path: Path) -> Path:
 
 
 # ---------------------------------------------------------------- the folder
+
+
+def test_every_file_of_the_data_decides_whether_a_step_is_done_again(tmp_path: Path) -> None:
+    images = tmp_path / "images" / "val"
+    images.mkdir(parents=True)
+    for place in (tmp_path / "data.yaml", images.parent / "b.png", images / "a.png"):
+        place.write_bytes(place.name.encode())
+    yaml, folder, one = (_signature(str(path)) for path in (tmp_path / "data.yaml", images.parent, images / "a.png"))
+    assert [Path(name).name for name, _, _ in yaml] == ["data.yaml", "b.png", "a.png"]
+    assert folder == yaml[1:] and one == yaml[2:] and _signature(None) == _signature(str(tmp_path / "no.npz")) == []
+    (images / "a.png").write_bytes(b"another size")
+    assert [row[1] for row in _signature(str(images.parent))] == [5, 12]
 
 
 def test_one_folder_holds_all_and_its_page_is_one_page(made: Path) -> None:

@@ -16,8 +16,9 @@ from qdq_translator.translation import translator
 from qdq_translator.translation.files.trtexec import trtexec_arguments
 from qdq_translator.translation.files.trtexec.checks import prepare
 from qdq_translator.translation.files.trtexec.request import BuildRequest
-from qdq_translator.translation.planning import decision, earned
+from qdq_translator.translation.planning import decision, earned, regions
 from qdq_translator.translation.planning.min_cut import Crossing, Cut, Prices
+from qdq_translator.translation.targets.cost.estimate import Exchange
 from qdq_translator.translation.targets.dla.verdicts import MAX_LOADABLES
 from qdq_translator.translation.translator import Translation, translate
 
@@ -73,6 +74,31 @@ def test_a_long_chain_with_skip_connections_is_exact_in_little_time() -> None:
         paid = 150 if index else 0
         on, off = min(on, off + paid) + (float("inf") if a is None else a), min(off, on + paid) + (b or 0)
     assert cost(Cut(first, second, crossings).cheapest(), first, second, crossings) == min(on, off)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_tensors_into_and_out_of_a_fixed_region_share_the_high_end(share: float) -> None:
+    """Layers 2 and 3 are one region that stays on the GPU, with a part each."""
+    ends = ((0, [1]), (0, [2, 1]), (1, [3]), (2, [0]), (3, [0, 1]))
+    between = [Exchange("", maker, readers, None) for maker, readers in ends]
+    more = round(share * (regions.HIGH - regions.START) * 1e6)
+    nothing: Any = []
+    problem = regions._Problem(
+        makers=nothing,
+        layers=[],
+        parts=[],
+        owner=[0, 1, 2, 3],
+        between=between,
+        prices=[1, 2, 3, 4, 5],
+        clusters=[],
+        islands=[-1, -1, 0, 0],
+        first_of={0: 2},
+        whole=None,
+    )
+    apart = [Crossing(0, [1], 1 + more), Crossing(0, [2, 1], 2), Crossing(1, [3], 3), Crossing(2, [0], 4)]
+    apart.append(Crossing(3, [0, 1], 5))
+    shared = [Crossing(2, [0, 1], more), Crossing(2, [0, 0, 1], more)]
+    assert problem.crossings(share) == [*apart, *(shared if share else [])]
 
 
 # ---------------------------------------------------------------- whole networks

@@ -311,21 +311,21 @@ def _bundle(
     images = image_options(options, _metadata(asked.model))
     fallbacks = [row.name for row in report.dla.layers if row.verdict == "gpu"] if report.dla else []
     bundle = Bundle(
-        files.name,
-        files.folder,
-        platform,
-        target,
-        asked.dla_core,
-        files,
-        None,
-        frozenset(fallbacks),
-        _ends(report.inputs, options),
-        _ends(report.outputs, options),
-        images.mean,
-        images.std,
-        images.resize,
-        images.colors,
-        board_inputs(files.name, [row.name for row in report.inputs]),
+        name=files.name,
+        folder=files.folder,
+        platform=platform,
+        target=target,
+        dla_core=asked.dla_core,
+        files=files,
+        loadable=None,
+        gpu_layers=frozenset(fallbacks),
+        inputs=_ends(report.inputs, options),
+        outputs=_ends(report.outputs, options),
+        image_mean=images.mean,
+        image_std=images.std,
+        resize=images.resize,
+        colors=images.colors,
+        board_inputs=board_inputs(files.name, [row.name for row in report.inputs]),
     )
     part = None if target == "gpu" else files if not fallbacks else _dla_part(files)
     if part is None:

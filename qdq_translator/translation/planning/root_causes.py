@@ -121,21 +121,22 @@ def _describe(
         options, cure = _cure((root, *follows[root]), cures, name, root in from_data)
         named = f"'{root}'" if name == root else f"'{root}' ('{name}' in your model)"
         made = f"graph input {named}" if producer is None else f"{named}, output of {op} '{maker}',"
+        waiting = who(alone[root] or shared[root])
         causes.append(
             RootCause(
-                root,
-                name,
-                maker,
-                op,
-                f"{who(alone[root] or shared[root])} because {made} was never quantized{evidence(root, context)}.",
-                why_not(root, context, cures),
-                cure,
-                cures[root].scale.origin.rule if root in cures else "",
-                options,
-                tuple(follows[root]),
-                tuple(layer.name for layer in alone[root]),
-                tuple(layer.name for layer in shared[root]),
-                add_macs(alone[root]),
+                tensor=root,
+                users=name,
+                producer=maker,
+                op=op,
+                sentence=f"{waiting} because {made} was never quantized{evidence(root, context)}.",
+                why=why_not(root, context, cures),
+                cure=cure,
+                rule=cures[root].scale.origin.rule if root in cures else "",
+                options=options,
+                follows=tuple(follows[root]),
+                layers=tuple(layer.name for layer in alone[root]),
+                shared=tuple(layer.name for layer in shared[root]),
+                macs=add_macs(alone[root]),
             )
         )
     return sorted(causes, key=lambda cause: -(cause.macs or 0))

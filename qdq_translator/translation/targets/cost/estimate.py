@@ -72,20 +72,20 @@ class CostPlan:
         int8, fp16 = self.whole or (None, None)
         share = percent(self.extrapolated, self.milliseconds) if self.extrapolated else ""
         return Cost(
-            self.milliseconds,
-            self.fp16_milliseconds,
-            self.gpu if known else None,
-            self.transitions[0] if known else None,
-            self.transitions[1] if known else None,
-            low,
-            high,
-            int8,
-            fp16,
-            self.extrapolated if known else None,
-            f"{ESTIMATE}; operators without published times: {share} of the DLA's time" if share else ESTIMATE,
-            self.note,
-            self.unknown,
-            None
+            milliseconds=self.milliseconds,
+            fp16_milliseconds=self.fp16_milliseconds,
+            gpu_milliseconds=self.gpu if known else None,
+            transition_milliseconds=self.transitions[0] if known else None,
+            transition_high_milliseconds=self.transitions[1] if known else None,
+            total_milliseconds=low,
+            total_high_milliseconds=high,
+            all_gpu_milliseconds=int8,
+            all_gpu_fp16_milliseconds=fp16,
+            extrapolated_milliseconds=self.extrapolated if known else None,
+            what=f"{ESTIMATE}; operators without published times: {share} of the DLA's time" if share else ESTIMATE,
+            note=self.note,
+            unknown_layers=self.unknown,
+            model=None
             if model is None
             else {
                 "name": model.name,
