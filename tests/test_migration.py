@@ -38,7 +38,16 @@ for index in range(network.num_layers):
     one.get_output(0).set_dynamic_range(-1, 1)  # 21
 config.flags = 1 << 4                           # 22 silent
 network.add_quantize(one, two)                  # 23
-meter.precision = 3
+def typed(net, first: trt.ILayer, cfg: trt.IBuilderConfig):
+    net[0].precision = trt.int8                 # 25
+    first.precision = trt.int8                  # 26
+    if hasattr(cfg, "int8_calibrator"):         # 27 silent
+        pass
+    if getattr(builder, "platform_has_fast_fp16", False):  # 29 silent
+        pass
+    if hasattr(cfg, "max_workspace_size") or hasattr(trt.NetworkDefinitionCreationFlag, "EXPLICIT_BATCH"):
+        pass
+meter.precision = net_meter.precision = 3
 stream.execute(4)
 """
 COMMENTED = r"# (\d+)( silent)?$"

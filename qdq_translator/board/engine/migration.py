@@ -140,7 +140,7 @@ class _Python(ast.NodeVisitor):
                 self.imported.update({a.asname or a.name: a.name for a in node.names})
 
     def _read_types(self, tree: ast.Module) -> None:
-        """Variables that are assigned what a call of TensorRT returns, and those that run over a network's layers."""
+        """Variables that are assigned what a call of TensorRT returns, are annotated or run over a network's layers."""
         for node in ast.walk(tree):
             if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -150,6 +150,10 @@ class _Python(ast.NodeVisitor):
             elif isinstance(node, ast.For) and isinstance(node.iter, ast.Name):
                 over = self.types.get(node.iter.id, "")
                 self._learn([node.target], "ILayer" if over == "INetworkDefinition" else "")
+            elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+                self._learn([node.optional_vars], self._type(node.context_expr))
+            elif isinstance(node, ast.arg) and isinstance(node.annotation, ast.Attribute):
+                self.types.update({node.arg: self._named(node.annotation) or ""})
 
     def _learn(self, targets: Sequence[ast.AST], made: str) -> None:
         if made:
@@ -167,7 +171,17 @@ class _Python(ast.NodeVisitor):
         if text in self.types:
             return self.types[text]
         last = re.split(r"\W", text)[-1].strip("_").lower()
+        if last == "net":
+            return "INetworkDefinition"
         return next((known for end, known in _CALLED.items() if last.endswith(end)), "")
+
+    def _named(self, node: ast.AST) -> Optional[str]:
+        """The class that an expression spells, '' for the module, None for a variable."""
+        root, *rest = _text(node).split(".")
+        if root not in self.modules and root not in self.imported:
+            return None
+        owner = (rest or [self.imported.get(root, "")])[-1]
+        return "" if owner in _PACKAGES else owner
 
     def add(self, node: ast.AST, text: str, row: Optional[Removal], why: str = "") -> None:
         if row is not None:
@@ -175,10 +189,9 @@ class _Python(ast.NodeVisitor):
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         self.generic_visit(node)
-        root, *rest = _text(node.value).split(".")
-        if root in self.modules or root in self.imported:
-            owner = (rest or [self.imported.get(root, "")])[-1]
-            self.add(node, _text(node), removed.python_name("" if owner in _PACKAGES else owner, node.attr))
+        named = self._named(node.value)
+        if named is not None:
+            self.add(node, _text(node), removed.python_name(named, node.attr))
             return
         owner = self._type(node.value)
         rows = removed.members("python").get(node.attr, ())
@@ -201,10 +214,10 @@ class _Python(ast.NodeVisitor):
         if name == "create_network":
             self._create_network(node)
         elif name in ("hasattr", "getattr") and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
-            owner = _text(node.args[0]).split(".")
-            if owner[0] in self.modules or owner[0] in self.imported:
-                kept = "" if owner[-1] in self.modules else owner[-1]
-                guarded = removed.python_name(kept, str(node.args[1].value))
+            owner = self._named(node.args[0])
+            owner = self._type(node.args[0]) or None if owner is None else owner
+            guarded = None if owner is None else removed.python_name(owner, str(node.args[1].value))
+            if guarded is not None and (guarded.onnx != "no" or "platform_has" in guarded.name):
                 self.add(node, _text(node), guarded, "the guard is false in 11, so the program builds in FP32")
         elif name == "add_quantize" and len(node.args) + len(node.keywords) == 2:
             self.add(node, _text(node), table["python", "INetworkDefinition.add_quantize(input, scale)"])
