@@ -1,11 +1,13 @@
-"""Recurrent layers (rule D28), 3-D Convs and normalizations (D29) on the DLA by the estimate: tables of docs/tables/rewrites.md.
+"""Recurrent layers (rule D28), forms that no rule writes and normalizations (D29) on the DLA by the estimate: tables of
+docs/tables/rewrites.md.
 
     python -m benchmarks.further_forms [--norms FOLDER] [--write]
 
 1. A network that processes a stream: a Conv, an LSTM or GRU whose state comes from the application and returns to it, and a Conv.
    `--preset dla` with the rewrites (all of them, `force`) and without; SQNR of the output of the steps in FP16 against float.
-2. R3D-18 with its frames as channels, [N, T * C, H, W]: each Conv3d as one Conv whose weights are 0 for frames out of its reach. The time of
-   the Convs in INT8, next to that of the GPU for those of the network as it is, each with the transitions of its own.
+2. Forms that no rule writes. R3D-18 with its frames as channels, [N, T * C, H, W]: each Conv3d as one Conv whose weights are 0 for frames out
+   of its reach; or as a Conv for each frame, of its neighbours joined. The product of the depths and the channels of a bird's-eye view as
+   1x1 Convs and a Mul. The time in INT8, next to that of the GPU for the layers as they are, each with the transitions of its own.
 3. Networks with normalizations that `benchmarks.full_networks` wrote to FOLDER: `--preset dla` with and without `--assume pow`.
 """
 
@@ -15,6 +17,7 @@ import argparse
 import dataclasses
 from collections import Counter
 from pathlib import Path
+from typing import Sequence, Tuple
 
 import numpy as np
 import onnx
@@ -27,15 +30,15 @@ from benchmarks.rewrites import DLA, PAGE, with_rewrites
 from qdq_translator.lab.laboratory import translate
 from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.lab.simulate.run import Session
+from qdq_translator.translation.targets.cost.fusing import FusedLayer
 from qdq_translator.translation.targets.cost.gpu import HIGH, gpu_model
 from qdq_translator.translation.targets.cost.model import Surface, Work, choose_model
+from qdq_translator.translation.targets.dla.limits import GPU
 from qdq_translator.translation.targets.precision import ON_GPU
 from qdq_translator.translation.translator import Translation
 
 STREAMS = "| layer | states | steps | ms without rewrites | with every rewrite | dB of its steps |\n| --- | ---: | ---: | ---: | ---: | ---: |\n"
-FRAMES = (
-    "| frames of R3D-18 | MACs, times the network's | ms on the DLA | ms on the GPU |\n| ---: | ---: | ---: | ---: |\n"
-)
+FORMS = "| layers | on the DLA | MACs, times the network's | ms on the DLA | ms on the GPU |\n| --- | --- | ---: | ---: | ---: |\n"
 NORMS = "| network | GPU layers | estimated ms | GPU layers left with the option |\n| --- | ---: | ---: | --- |\n"
 NORMALIZED = ("cyclegan", "superpoint", "poolformer_s12", "convnext_tiny", "edgenext_xx_small", "mobilevit_s", "swin_t")
 CLIP = 112
@@ -97,8 +100,12 @@ def stream_table() -> str:
     return rows
 
 
-def convs(frames: int) -> list[tuple[int, int, int, int, int, int, int, int]]:
-    """Channels in and out, frames in and out, kernel along T and along H and W, size of the output, stride, of every Conv."""
+Shape = Tuple[int, int, int, int, int, int, int, int]
+"""Channels in and out, frames in and out, kernel along T and along H and W, size of the output, stride."""
+
+
+def convs(frames: int) -> list[Shape]:
+    """Every Conv."""
     size = CLIP // 2
     rows = [(3, 64, frames, frames, 3, 7, size, 2)]
     cin, t = 64, frames
@@ -112,20 +119,49 @@ def convs(frames: int) -> list[tuple[int, int, int, int, int, int, int, int]]:
     return rows
 
 
-def folded(frames: int) -> str:
+def convolution(read: Surface, write: Surface, products: int) -> Work:
+    """A Conv that reads and writes these; products: of one position."""
+    weights = read.channels * write.channels * products
+    return Work((read,), (write,), write.positions * products, (read.channels, write.channels), 1, weights)
+
+
+def on_dla(works: Sequence[Work]) -> float:
     model, _ = choose_model(platform="jetpack-6.2")
     assert model is not None
-    dense = macs = 0
-    time = 0.0
+    return sum(model.estimate(work, fp16=False).milliseconds for work in works)
+
+
+def on_gpu(works: Sequence[Work]) -> float:
+    return sum(gpu_model().kernel(FusedLayer([0], GPU, [work]), fp16=True) for work in works)
+
+
+def clip(frames: int) -> str:
+    """Two rows of R3D-18."""
+    joined, apart, given = [], [], []  # type: list[Work], list[Work], list[Work]
     for cin, cout, before, after, kt, k, size, stride in convs(frames):
-        read, write = Surface(cin * before, (size * stride) ** 2), Surface(cout * after, size**2)
-        weights = before * cin * after * cout * k * k
-        work = Work((read,), (write,), size**2 * k * k, (read.channels, write.channels), 1, weights)
-        time += model.estimate(work, fp16=False).milliseconds
-        dense += work.macs
-        macs += after * size**2 * cin * cout * kt * k * k
-    gpu = macs / gpu_model().fp16.macs_per_second * 1e3 + HIGH
-    return f"| {frames} | {dense / macs:.2f} | {time:.2f} | {gpu:.2f} |\n"
+        into, out = (size * stride) ** 2, size**2
+        given.append(convolution(Surface(cin, before * into), Surface(cout, after * out), kt * k * k))
+        joined.append(convolution(Surface(cin * before, into), Surface(cout * after, out), k * k))
+        firsts = range(-(kt // 2), before - kt // 2, before // after)
+        reach = [min(before, first + kt) - max(0, first) for first in firsts]
+        apart += [convolution(Surface(cin * near, into), Surface(cout, out), k * k) for near in reach]
+    gpu, macs = on_gpu(given) + HIGH, sum(work.macs for work in given)
+    return "".join(
+        f"| R3D-18, {frames} frames | {form} | {sum(work.macs for work in made) / macs:.2f} | {on_dla(made):.2f} | {gpu:.2f} |\n"
+        for form, made in (("frames as channels", joined), ("a Conv for each frame", apart))
+    )
+
+
+def lifted(cameras: int = 6, depths: int = 59, channels: int = 64, positions: int = 16 * 44) -> str:
+    """The product over an added axis, whose result goes to the GPU, which gathers it."""
+    parts, product = (
+        [Surface(size, cameras * positions) for size in (depths, channels)],
+        Surface(depths * channels, cameras * positions),
+    )
+    copies, gpu = [convolution(part, product, 1) for part in parts], gpu_model()
+    dla = on_dla([*copies, Work((product, product), (product,))]) + gpu.transition(product)
+    there = on_gpu([Work(tuple(parts), (product,))]) + sum(map(gpu.transition, parts))
+    return f"| {depths} depths times {channels} channels, {cameras} cameras | 1x1 Convs and a Mul | | {dla:.2f} | {there:.2f} |\n"
 
 
 def norms(folder: Path) -> str:
@@ -152,8 +188,8 @@ def main() -> None:
     if asked.norms:
         tables = {"norms": norms(asked.norms)}
     else:
-        tables = {"streams": stream_table(), "frames": FRAMES + "".join(map(folded, (2, 4, 8, 16)))}
-        print(tables["frames"])
+        tables = {"streams": stream_table(), "forms": FORMS + "".join(map(clip, (2, 4, 8, 16))) + lifted()}
+        print(tables["forms"])
     if asked.write:
         text = PAGE.read_text(encoding="utf-8")
         for part, table in tables.items():

@@ -255,7 +255,9 @@ def _with_dla(cost: rows.Cost) -> Iterator[str]:
     alone = cost.milliseconds == cost.total_high_milliseconds
     yield f"{time_range(cost)} on the DLA (estimate)" if alone else f"{time_range(cost)} in all (estimate): {parts}"
     beside = [f"DLA layers in FP16 {milliseconds(cost.fp16_milliseconds)}"] if cost.fp16_milliseconds else []
-    beside += [f"all on the GPU {milliseconds(whole)}"] if whole is not None else []
+    if whole is not None:
+        faster = cost.total_milliseconds is not None and whole < cost.total_milliseconds
+        beside.append(f"all on the GPU {milliseconds(whole)}{', faster if the GPU is free' * faster}")
     if beside:
         yield f"beside it: {', '.join(beside)}"
 
