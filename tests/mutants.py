@@ -1,15 +1,14 @@
 """A random sample of the mutants of the package: how many do the tests of their folder notice?
 
-    python -m tests.mutants --state mutants.json --map          which test runs which line (each once; [--processes 2]); may be left out
-    python -m tests.mutants --state mutants.json --sample 250 --seed 2026 [--processes 2]
-    python -m tests.mutants --state mutants.json --anew         the survivors once more: imported, and before all tests of their line
+    python -m tests.mutants --state mutants.json --sample 200 --seed 2026 [--processes 2]
+    python -m tests.mutants --state mutants.json --anew         the survivors once more, imported
     python -m tests.mutants --state mutants.json --show         share and interval, and every survivor as a diff
 
-Needs `pip install mutmut coverage` (mutmut 3 makes the mutants, this runs them). Each mutant of the sample meets the tests
-of its folder (the table in CONTRIBUTING.md, with its last row) that run its line, the closest first, in a process of its own,
-until one fails, `_MOST_SECONDS` of processor time are over, or there are none left. Without a map these are all tests of the
-folder, first those whose words are those of the function. Not drawn: mutants that only change the text of a sentence (tests compare numbers and names, not wording;
-tests/data/sentences.txt holds the wording), and those outside functions. A run goes on where `--state` ends.
+Needs `pip install mutmut` (mutmut 3 makes the mutants, this runs them). Each mutant of the sample meets the tests of its folder
+(the table in CONTRIBUTING.md, with its last row), those first whose words are those of its function, in a process of its own,
+until one fails, `_MOST_SECONDS` of processor time are over, or there are none left. Not drawn: mutants that only change the text
+of a sentence (tests compare numbers and names, not wording; tests/data/sentences.txt holds the wording), and those outside
+functions. A run goes on where `--state` ends.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ import importlib.machinery
 import inspect
 import json
 import math
-import multiprocessing
 import os
 import random
 import re
@@ -43,8 +41,6 @@ ROOT = Path(__file__).resolve().parents[1]
 _NOT_HERE = ("onnxoptimizer_backend.py",)
 """Runs on Python 3.9 alone, and is tested there (.ci/run)."""
 _MOST_SECONDS = 20
-_MOST_TESTS = 300
-"""Tests that one mutant meets at most, the closest ones."""
 _MOST_RECORDS = 150
 _RECORDS = "test_records.py"
 """Tests of these that come first, because they take some milliseconds each and compare all that is made."""
@@ -55,11 +51,11 @@ def files() -> list[Path]:
 
 
 def folders() -> list[tuple[list[Path], list[str]]]:
-    """(files, tests) of each row of CONTRIBUTING's table: a file belongs to the longest path that it lies in, and to the last row."""
-    page = (
-        (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Tests of a folder")[1].split("## Recipes")[0]
-    )
-    rows = [row.split("|")[1:3] for row in re.findall(r"^\|.*", page, re.M)[2:]]
+    """(files, tests) of each row of CONTRIBUTING's table: a file belongs to the longest path that it begins with, and to
+    the last row."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = page.split("## Tests of a folder")[1].split("## Recipes")[0]
+    rows = [row.split("|")[1:3] for row in re.findall(r"^\|.*", table, re.M)[2:]]
     paths = [[f"qdq_translator/{path}" for path in re.findall(r"`(\S+)`", named)] for named, _ in rows]
     of: list[list[Path]] = [[] for _ in rows]
     for file in files():
@@ -74,64 +70,9 @@ def folders() -> list[tuple[list[Path], list[str]]]:
     return [pair for pair in zip(of, tests) if pair[0]]
 
 
-# ---------------------------------------------------------------- which test runs which line
-
-
-def map_of(folder: tuple[list[Path], list[str]]) -> tuple[dict[str, float], dict[str, dict[str, list[str]]]]:
-    """Seconds of each test of a folder that passes in time; file -> line -> tests that run it."""
-    import coverage
-
-    cover = coverage.Coverage(data_file=None, include=[str(path) for path in folder[0]])
-    seconds: dict[str, float] = {}
-
-    def late(*_: object) -> None:
-        raise RuntimeError("too slow for a mutant")
-
-    class Plugin:
-        @pytest.hookimpl(wrapper=True)
-        def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
-            cover.switch_context(item.nodeid)
-            return (yield)
-
-        @pytest.hookimpl(wrapper=True)
-        def pytest_runtest_call(self) -> Iterator[None]:
-            signal.setitimer(signal.ITIMER_REAL, _MOST_SECONDS)
-            try:
-                return (yield)
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-
-        def pytest_runtest_logreport(self, report: Any) -> None:
-            if report.when == "call" and report.passed:
-                seconds[report.nodeid] = round(report.duration, 3)
-
-    signal.signal(signal.SIGALRM, late)
-    cover.start()
-    tests = [str(ROOT / name) for name in folder[1]]
-    pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), *tests], plugins=[Plugin()])
-    cover.stop()
-    lines: dict[str, dict[str, list[str]]] = {}
-    for path in folder[0]:
-        by_line = cover.get_data().contexts_by_lineno(str(path))
-        lines[path.relative_to(ROOT).as_posix()] = {
-            str(line): sorted(seconds.keys() & set(by)) for line, by in by_line.items()
-        }
-    return seconds, lines
-
-
-def make_map(processes: int) -> dict[str, Any]:
-    """tests, seconds: of every test that passes in time. lines: file -> line -> the tests (their numbers) that run it."""
-    seconds: dict[str, float] = {}
-    lines: dict[str, dict[str, set[str]]] = {}
-    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=1) as pool:
-        for some, found in pool.imap_unordered(map_of, folders(), chunksize=1):
-            seconds.update(some)
-            for file, by_line in found.items():
-                for line, tests in by_line.items():
-                    lines.setdefault(file, {}).setdefault(line, set()).update(tests)
-    number = {name: index for index, name in enumerate(seconds)}
-    numbers = {file: {line: sorted(number[t] for t in by) for line, by in of.items()} for file, of in lines.items()}
-    return {"tests": list(seconds), "seconds": list(seconds.values()), "lines": numbers}
+def own_tests(name: str) -> list[str]:
+    """The tests of the folder of a file, then those of all folders."""
+    return [test for files, tests in folders() if ROOT / name in files for test in tests]
 
 
 # ---------------------------------------------------------------- mutants
@@ -273,10 +214,8 @@ def outcome_of(child: int, pipe: int) -> str:
 class Fast:
     """Within one session of pytest, which has collected all tests: a fork of it for each mutant."""
 
-    def __init__(
-        self, todo: list[tuple[str, int]], known: dict[str, Any], processes: int, done: Callable[[dict[str, Any]], None]
-    ) -> None:
-        self.todo, self.known, self.processes, self.done = todo, known, processes, done
+    def __init__(self, todo: list[tuple[str, int]], processes: int, done: Callable[[dict[str, Any]], None]) -> None:
+        self.todo, self.processes, self.done = todo, processes, done
 
     def pytest_runtestloop(self, session: Any) -> bool:
         items = {item.nodeid: item for item in session.items}
@@ -290,7 +229,7 @@ class Fast:
                 self.done(row)
             if not name:
                 continue
-            source, row = prepare(name, index, self.known, items=items)
+            source, row = prepare(name, index, items)
             if not row["tests"]:
                 self.done(row)
                 continue
@@ -361,25 +300,6 @@ def meet_anew(name: str, source: str, tests: list[str]) -> str:
     return outcome_of(*in_a_child(work, 30 * _MOST_SECONDS))
 
 
-def _closeness(name: str, line: int, known: dict[str, Any]) -> Callable[[int], tuple[int, float]]:
-    """Sorts tests: first those that go where few others go in the function, then the quick ones."""
-    tree = ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8")))
-    around = [n for n in tree if isinstance(n, ast.FunctionDef) and n.lineno <= line <= (n.end_lineno or 0)]
-    rarest: dict[int, int] = {}
-    for node in around:
-        for each in range(node.body[0].lineno, (node.end_lineno or 0) + 1):
-            tests = known["lines"].get(name, {}).get(str(each), [])
-            for number in tests:
-                rarest[number] = min(rarest.get(number, len(tests)), len(tests))
-    return lambda number: (rarest.get(number, len(known["tests"])), known["seconds"][number])
-
-
-def _in_turn(tests: list[str], closest: list[int], most: Optional[int]) -> list[int]:
-    records = [number for number in closest if _RECORDS in tests[number]]
-    others = [number for number in closest if _RECORDS not in tests[number]]
-    return [*records[:_MOST_RECORDS], *others, *records[_MOST_RECORDS:]][:most]
-
-
 @functools.lru_cache(maxsize=None)
 def _words(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"[A-Za-z][a-z0-9]+|[A-Z0-9]+", text))
@@ -392,7 +312,7 @@ def _source(test: Any) -> str:
 
 def tests_of(name: str, line: int, items: Mapping[str, Any]) -> list[str]:
     """The tests of a file's folder: some records, then those that share most rare words with the function around the
-    line, last those that start a process, which has the file unchanged."""
+    line, those of all folders later, last those that start a process, which has the file unchanged."""
     text = (ROOT / name).read_text(encoding="utf-8")
     around = [
         node
@@ -401,45 +321,36 @@ def tests_of(name: str, line: int, items: Mapping[str, Any]) -> list[str]:
     ]
     inmost = max(around, key=lambda node: node.lineno)
     asked = _words(" ".join([name, ast.get_source_segment(text, inmost) or "", *(node.name for node in around)]))
-    own = tuple(test for files, tests in folders() if ROOT / name in files for test in tests)
+    own = tuple(own_tests(name))
     mine = [test for test in items if test.startswith(own)]
     records = [test for test in mine if _RECORDS in test]
     random.Random(line).shuffle(records)
-    said = {test: _source(getattr(items[test], "function", items[test].module)) for test in mine if test not in records}
+    said = {
+        test: _source(getattr(items[test], "function", items[test].module)) for test in mine if _RECORDS not in test
+    }
     words = {test: asked & _words(f"{test} {source}") for test, source in said.items()}
     count = collections.Counter(word for found in words.values() for word in found)
     close = {
         test: sum(1 / count[word] for word in sorted(found)) / math.sqrt(len(said[test]))
         for test, found in words.items()
     }
-    others = sorted(said, key=lambda test: ("subprocess" in said[test], -close[test]))
+    of_all = tuple(folders()[-1][1])
+    others = sorted(said, key=lambda test: ("subprocess" in said[test], test.startswith(of_all), -close[test]))
     first = _MOST_RECORDS if "/translation/" in name or "/core/" in name else 0
     return [*records[:first], *others, *records[first:]]
 
 
-def prepare(
-    name: str,
-    index: int,
-    known: Mapping[str, Any],
-    most: Optional[int] = _MOST_TESTS,
-    items: Optional[Mapping[str, Any]] = None,
-) -> tuple[str, dict[str, Any]]:
-    """(source, row) of a mutant. known: the map. items: the tests, where there is no map."""
+def prepare(name: str, index: int, items: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """(source, row) of a mutant. items: the tests by their names."""
     module, mutation = mutants(ROOT / name)[index]
     source, line = mutated(module, mutation)
     pairs = difflib.unified_diff(module.code.splitlines(), source.splitlines(), n=0, lineterm="")
-    if known:
-        covering = known["lines"].get(name, {}).get(str(line), [])
-        closest = _in_turn(known["tests"], sorted(covering, key=_closeness(name, line, known)), most)
-        tests = [known["tests"][number] for number in closest]
-    else:
-        tests = tests_of(name, line, items or {})
     return source, {
         "file": name,
         "mutant": index,
         "line": line,
         "outcome": "not run",
-        "tests": tests,
+        "tests": tests_of(name, line, items) if items else [],
         "diff": [text for text in pairs if text[:3] not in ("---", "+++") and text[:2] != "@@"],
     }
 
@@ -470,7 +381,6 @@ _ALIVE = ("survived", "not run", "does not load")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--state", type=Path, required=True)
-    parser.add_argument("--map", action="store_true", help="run the tests once and note which lines each runs")
     parser.add_argument("--sample", type=int, default=0)
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--only", nargs="+", default=[""], metavar="PART", help="files whose path holds one of these")
@@ -478,10 +388,6 @@ def main() -> int:
     parser.add_argument("--anew", action="store_true", help="those that survived once more, with the mutant imported")
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
-    map_file = options.state.with_suffix(".map.json")
-    if options.map:
-        map_file.write_text(json.dumps(make_map(options.processes)), encoding="utf-8")
-        return 0
     rows: list[dict[str, Any]] = json.loads(options.state.read_text(encoding="utf-8")) if options.state.exists() else []
 
     def done(row: dict[str, Any]) -> None:
@@ -491,23 +397,20 @@ def main() -> int:
         print(f"{len(rows)} {row['file']}:{row['line']} {row['outcome']} {row.get('seconds', 0)} s", flush=True)
 
     if options.sample:
-        known = json.loads(map_file.read_text(encoding="utf-8")) if map_file.exists() else {}
         before = {(row["file"], row["mutant"]) for row in rows}
         todo = [task for task in draw(options.sample, options.seed, options.only) if task not in before]
-        every = known.get("tests") or [test for files, tests in folders() for test in tests]
-        found = sorted({str(ROOT / name.partition("::")[0]) for name in every})
+        found = sorted({str(ROOT / test) for _, tests in folders() for test in tests})
         pytest.main(
             ["-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), *found],
-            plugins=[Fast(todo, known, options.processes, done)],
+            plugins=[Fast(todo, options.processes, done)],
         )
     if options.anew:
-        known = json.loads(map_file.read_text(encoding="utf-8"))
         for module in ("numpy", "onnx", "onnxruntime", "pytest", "hypothesis", "rich", "jsonschema"):
             __import__(module)  # before the forks, so that each has them
         for row in rows:
             if row["outcome"] == "survived" or row["outcome"].startswith("does not load"):
-                source, fresh = prepare(row["file"], row["mutant"], known, None)
-                row["outcome"] = meet_anew(row["file"], source, fresh["tests"])
+                source, _ = prepare(row["file"], row["mutant"], {})
+                row["outcome"] = meet_anew(row["file"], source, own_tests(row["file"]))
                 options.state.write_text(json.dumps(rows, indent=1), encoding="utf-8")
                 print(f"{row['file']}:{row['line']} {row['outcome']}", flush=True)
     if rows:

@@ -23,6 +23,8 @@ from qdq_translator.translation.report.terminal import print_report
 from tests import renew
 from tests.conftest import ZOO, need_shared
 from tests.small_models import model, pair
+from tests.test_unify import concat, excitation
+from tests.test_what_if import mixed
 
 MODELS = ("yolov5n__nvpq13", "yolov8n__mo_dla_fp32", "vit__nvpq13", "resnet18__nvpq13", "unet__nvpq13")
 
@@ -131,6 +133,32 @@ def test_names_with_markup_are_shown_as_they_are(tmp_path: Path, capsys: pytest.
     made.graph.node[3].name = "[red]conv[/red]"
     print_report(read(Report, translate(made).report), everything=True)
     assert "[red]conv[/red]" in capsys.readouterr().out
+
+
+def test_further_options_have_their_share_of_the_macs(capsys: pytest.CaptureFixture[str]) -> None:
+    made = translate(mixed(), TranslateOptions(target="orin-dla"))
+    print_report(made.rows, everything=True)
+    said, rows = capsys.readouterr().out, made.causes.what_if
+    total = made.rows.coverage.macs.total
+    assert rows and total and "translate with" in said
+    for row in rows:
+        assert re.search(rf"{re.escape(row.options[0])} .*{percent(row.int8_macs, total)}", said), row
+
+
+@pytest.mark.parametrize(
+    ("made", "kinds"),
+    [
+        (lambda: concat("max"), ["raised"]),
+        (lambda: concat("warn"), ["not raised (--unify_scales max)"]),
+        (lambda: excitation("HardSigmoid", 10.5), ["raised", "not raised, layers stay FP16 (--max_bits_lost)"]),
+    ],
+)
+def test_ranges_that_must_be_equal_by_what_became_of_them(
+    made: Any, kinds: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_report(made().rows, everything=True)
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("requires to be equal:") == len(kinds) and all(f"be equal: {kind}" in said for kind in kinds)
 
 
 def test_several_operators_without_scale_are_one_line(

@@ -92,6 +92,7 @@ def test_function_and_class_give_the_numbers_that_onnxruntime_gives(
         stages = results["outputs"]["metric"]
         assert stages["explicit"] == pytest.approx(float(expected), rel=1e-5)
         assert results["metric"]["drop"] == stages["explicit"] - stages["simulated"]
+        assert results["metric"]["stages"] == ["explicit", "simulated"]
     (accuracy,) = results["outputs"]["accuracy"]["explicit"].values()
     assert accuracy == pytest.approx(100 * by_hand["mine.py:top1"])
 

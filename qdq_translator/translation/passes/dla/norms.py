@@ -198,7 +198,7 @@ def _build(rewriter: Rewriter, _: Node, norm: Norm) -> None:
     if turned:
         row.add("Transpose", "nchw", perm=[0, 3, 1, 2])
     layers = len(row.nodes)
-    _normal(row, norm, 1 if each else groups, factor, channels, each)
+    _normal(row, norm, groups, factor, channels, each)
     _scale(row, norm, channels, each)
     rewriter.network.withhold(*(layer.outputs[0] for layer in row.nodes[layers:-1]), why=NO_SQUARES)
     if turned:
