@@ -46,11 +46,13 @@ from qdq_translator.translation.passes.cleanup import remove_unused_initializers
 from qdq_translator.translation.passes.dialects import is_unary_marker
 from qdq_translator.translation.planning.placement import Placement, by_device, by_ranges, place
 from qdq_translator.translation.planning.translation import Translated
-from qdq_translator.translation.qdq.pairs import weight_scales
+from qdq_translator.translation.qdq.pairs import weight_scales, with_opset
 from qdq_translator.translation.targets.precision import ON_DLA, LayerPlan
 
 STEPS_INPUT, PLACES = "simulated_steps", 2**16
 """The last input of a network with jittered steps, and its size: a factor for each rounded tensor."""
+LEAST_OPSET = 11
+"""The first with QuantizeLinear and Round; older networks are simulated in it."""
 JITTER = 0.25
 """A step of the rounding 'jittered' is at most this power of 2 apart from the given one."""
 
@@ -220,6 +222,8 @@ def simulate(
     """`precisions` replaces the layer argument, `placement` everything that follows from scales and layer argument.
     `types` of the network's model saves inferring them. unrounded: keep original weights next to the rounded ones."""
     graph = network.graph()
+    if graph.opset() < LEAST_OPSET:
+        graph, types = with_opset(graph, LEAST_OPSET, "The simulation of INT8"), None
     types = types or TensorTypes(graph)
     placement = placement or placement_of(network, options, graph, types, precisions)
     builder = _Builder(graph, types, options, placement)
