@@ -326,25 +326,37 @@ def test_constants_computed_once_change_no_output(stem: str) -> None:
         np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-5 * float(np.abs(values).max()))
 
 
+_TWICE = {
+    8: '<mode = "nearest", scales = [1.0, 1.0, 2.0, 2.0]> (c)',
+    9: '<mode = "nearest"> (c, twice)',
+    13: '<mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"> (c, none, twice)',
+}
+
+
 @pytest.mark.parametrize("opset", [7, 8, 9, 10])
 def test_networks_older_than_quantize_linear_are_simulated(opset: int, tmp_path: Path) -> None:
-    """Exports of 2018 and 2019: with and without jittered steps they lose what the same network loses in opset 13."""
+    """Exports of 2018 and 2019 lose what the same network loses in opset 13, in the simulation and in `explicit`, which keeps names."""
     rng = np.random.default_rng(0)
-    text = """<ir_version: 4, opset_import: ["" : OPSET]> old (float[2, 3, 8, 8] x) => (float[2, 5] y) {
-        a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w) c = Clip CLIPPED p = GlobalAveragePool (c)
-        f = Flatten (p) g = Gemm (f, v, b) y = Softmax <axis = 1> (g) }"""
     arrays = {"w": rng.normal(size=(4, 3, 3, 3)), "v": rng.normal(size=(4, 5)), "b": rng.normal(size=5)}
-    arrays = {**arrays, "low": np.zeros(()), "high": np.full((), 6.0)}
+    later = {"low": np.zeros(()), "high": np.full((), 6.0), "none": np.zeros(0)}
     data, found = tmp_path / "data.npz", []
     np.savez(data, x=rng.normal(size=(16, 2, 3, 8, 8)).astype(np.float32))
     for number in (opset, 13):
         clipped = "<min = 0.0, max = 6.0> (a)" if number < 11 else "(a, low, high)"
-        given = onnx.parser.parse_model(text.replace("OPSET", str(number)).replace("CLIPPED", clipped))
-        used = {name: a for name, a in arrays.items() if number > 10 or name not in ("low", "high")}
+        doubled = ("Upsample " if number < 10 else "Resize ") + _TWICE[8 if number < 9 else 9 if number < 11 else 13]
+        given = onnx.parser.parse_model(
+            f"""<ir_version: 4, opset_import: ["" : {number}]> old (float[2, 3, 8, 8] x) => (float[2, 5] y) {{
+            a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w) c = Clip {clipped} u = {doubled}
+            p = AveragePool <kernel_shape = [16, 16]> (u) f = Flatten (p) g = Gemm (f, v, b) y = Softmax <axis = 1> (g) }}"""
+        )
+        used = {**arrays, **({"twice": np.array([1, 1, 2, 2])} if number > 8 else {}), **(later if number > 10 else {})}
         given.graph.initializer.extend(numpy_helper.from_array(a.astype(np.float32), name) for name, a in used.items())
         path = tmp_path / f"old{number}.onnx"
         onnx.save(given, path)
         made = qt.translate(str(path), calibrate=str(data))
         told = qt.verify(str(path), made, data=str(data))
         found.append(told.to_dict()["verdict"]["outputs"]["y"]["sqnr_db"])
+        explicit = qt.explicit(str(path), calibrate=str(data))
+        rounded = {node.input[0] for node in explicit.model.graph.node if node.op_type == "QuantizeLinear"}
+        assert {"c", "u"} <= rounded
     assert 15 < found[0] < 80 and abs(found[0] - found[1]) < 0.01

@@ -145,6 +145,7 @@ class Bench:
         self._ready: dict[Point, Prepared] = {}
         self._decided: dict[Point, Decision] = {}
         self._costs: dict[Point, Optional[Cost]] = {}
+        self._impossible: dict[Point, UserError] = {}
         self._accounts: dict[Point, Account] = {}
         self._simulated: dict[Point, tuple[onnx.ModelProto, str]] = {}
         """The simulated model of the last requested point, with its digest."""
@@ -192,9 +193,14 @@ class Bench:
             self._remembering.check_time()
             try:
                 self._costs[point] = cost_of(self._decision(point))
-            except UserError:
-                self._costs[point] = None
+            except UserError as error:
+                self._costs[point], self._impossible[point] = None, error
         return self._costs[point]
+
+    def check(self, point: Point) -> None:
+        """Raises the UserError that makes a point impossible, if there is one."""
+        if self.cost(point) is None:
+            raise self._impossible[point]
 
     def _network(self, point: Point) -> ImplicitNetwork:
         """Network of a possible point."""

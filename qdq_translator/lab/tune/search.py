@@ -91,9 +91,12 @@ class Search:
         return min(self.found.values(), key=self._goal.rank)
 
     def run(self, proposals: Sequence[Proposal]) -> None:
-        """An interrupt (Ctrl-C) or the end of the time ends the search with what was found, if anything was."""
+        """An interrupt (Ctrl-C) or the end of the time ends the search with what was found, if anything was. Raises
+        UserError if the options as given are impossible."""
         try:
             current = self._evaluate(Point(), START)
+            if current is None:
+                self._bench.check(self._bench.plain(Point()))
             for proposal in proposals if current is not None else ():
                 assert current is not None
                 current = self._proposed(current, proposal)

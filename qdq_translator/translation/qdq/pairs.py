@@ -52,7 +52,23 @@ def with_opset(graph: Graph, wanted: int, why: str) -> Graph:
         if name in large:
             del made.inputs[name]
     made.initializers = {**{n: made.initializers.get(n, t) for n, t in graph.initializers.items()}, **made.initializers}
+    _name_as_before(made, graph)
     return made
+
+
+def _name_as_before(made: Graph, graph: Graph) -> None:
+    """Give tensors and nodes of a converted graph their names in `graph`: ONNX's converter renames what it replaces
+    (Upsample by Resize). A tensor is found by its reader, whose own output has its name already."""
+    for node in reversed([*graph.nodes]):
+        for name in node.outputs:
+            for reader in graph.consumers(name)[:1] if name not in made.producer else ():
+                twin = made.producer.get(reader.outputs[0])
+                new = twin.inputs[reader.inputs.index(name)] if twin is not None else ""
+                if new in made.producer:
+                    made.rename_output(made.producer[new], new, name)
+        twin = made.producer.get(node.outputs[0]) if node.outputs else None
+        if twin is not None:
+            twin.name = node.name
 
 
 def weight_scales(values: np.ndarray, axis: int) -> np.ndarray:
