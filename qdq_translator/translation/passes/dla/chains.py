@@ -169,7 +169,7 @@ def _shorter(rewriter: Rewriter, chain: Sequence[Node], rejected: bool, branches
     stay_if(rewriter.dtype(source) is None, "it moves integers")
     differ = rewriter.scales_differ(source, *(node.outputs[0] for node in chain))
     stay_if(differ, "there are different scales along its chain")
-    _refuse_size(rewriter.types.static_shape(source), rewriter.types.static_shape(target), rejected)
+    _refuse_early(rewriter, chain, _OTHER if rejected else _FINE)
     (start, moved), shape = effect(rewriter, chain, source), known(rewriter.types.shape(target), _NO_SIZES)
     stay_if(not start.size or not moved.size, _NO_SIZES)
     same_order = _same(start, moved)
@@ -190,10 +190,23 @@ def _shorter(rewriter: Rewriter, chain: Sequence[Node], rejected: bool, branches
     return _in_layers(rewriter, chain, start, moved)
 
 
-def _refuse_size(given: Optional[_Sizes], made: Optional[_Sizes], rejected: bool) -> None:
-    """Raises Stays for a chain of other dimensions that changes the number of values, before they are moved."""
-    if given and made and len(given) != 4:
-        stay_if(math.prod(given) != math.prod(made), _OTHER if rejected else _FINE)
+def _refuse_early(rewriter: Rewriter, chain: Sequence[Node], why: str) -> None:
+    """Before values are moved, raises Stays for a chain of other dimensions that changes the number of values, and for
+    a Reshape to or from other dimensions next to a Transpose that changes their order."""
+    given, made = (rewriter.types.static_shape(name) for name in (chain[0].inputs[0], chain[-1].outputs[0]))
+    if not given or not made or not all(given):
+        return
+    stay_if(len(given) != 4 and math.prod(given) != math.prod(made), why)
+    if len(chain) == 2 and len(given) != len(made) and any(node.is_op(*operators.VIEWS) for node in chain):
+        stay_if(any(_turns(rewriter, node) for node in chain), why)
+
+
+def _turns(rewriter: Rewriter, node: Node) -> bool:
+    """Whether it is a Transpose that changes the order of values."""
+    sizes = (rewriter.types.static_shape(node.inputs[0]) or ()) if node.is_op("Transpose") else ()
+    order = operators.permutation(node) or range(len(sizes))[::-1]
+    kept = [axis for axis in order if sizes and sizes[axis] != 1]
+    return kept != sorted(kept)
 
 
 def _in_layers(rewriter: Rewriter, chain: Sequence[Node], start: np.ndarray, moved: np.ndarray) -> list[Node]:
