@@ -5,20 +5,20 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from qdq_translator.api.requests import explicit_of
-from qdq_translator.commands.located import EXAMPLE_MODEL, print_commands, print_json
+from qdq_translator.commands.located import EXAMPLE_MODEL, print_commands, print_json, static_shapes
 from qdq_translator.core.command_options import ExplicitCommand as Options
 from qdq_translator.core.disk import refuse_overwriting
 from qdq_translator.core.errors import UsageError
 from qdq_translator.core.formats.files import EXPLICIT_SUFFIX, model_name
 from qdq_translator.core.formats.report_rows import ExplicitReport
-from qdq_translator.core.words import counted, others
+from qdq_translator.core.words import by_x, counted, others
 
 
 def run(options: Options) -> int:
@@ -39,12 +39,15 @@ def run(options: Options) -> int:
     if options.json:
         print_json(written.report)
         return 0
-    _print(path, written.report, options.verbose)
+    given, types = options.sizes, written.translated.types
+    sizes = [shlex.quote(f"{name}:{by_x(shape)}") for name, shape in given.items()]
+    sizes += static_shapes({name: types.shape(name) or () for name in written.graph.inputs if name not in given})
+    _print(path, written.report, options.verbose, sizes)
     return 0
 
 
-def _print(path: Path, report: ExplicitReport, verbose: bool) -> None:
-    """Prints the output, then the float layers and the reasons."""
+def _print(path: Path, report: ExplicitReport, verbose: bool, shapes: Sequence[str]) -> None:
+    """Prints the output, then the float layers and the reasons, and the next commands. shapes: of open sizes."""
     floats = report.stays_float
     console = Console(highlight=False)
     console.print(
@@ -71,6 +74,6 @@ def _print(path: Path, report: ExplicitReport, verbose: bool) -> None:
         print(f"  and {left} more (--verbose lists them; the report has all)")
     for node, why in list(report.float32.items())[:most]:
         console.print(f"'{node}' computes in FP32: {why}", markup=False)
-    print_commands(
-        *(f"qdq-translator {command} {shlex.quote(str(path))}" for command in ("report", "build --print -t"))
-    )
+    written = shlex.quote(str(path))
+    build = " ".join([f"qdq-translator build --print -t {written}", *["--opt_shapes"] * bool(shapes), *shapes])
+    print_commands(f"qdq-translator report {written}", build)

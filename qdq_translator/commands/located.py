@@ -4,11 +4,11 @@ import itertools
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Sequence, TextIO, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, TextIO, Union
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import MODEL_SUFFIX, TranslationFiles
-from qdq_translator.core.formats.report_rows import CutParts, End
+from qdq_translator.core.formats.report_rows import CutParts
 from qdq_translator.core.formats.rows import json_text
 from qdq_translator.core.options import image_words
 
@@ -71,7 +71,7 @@ def _flags_to_build(files: TranslationFiles) -> List[str]:
         return []
     inputs, dla = files.report_parts("inputs", "dla")
     falls_back = dla is not None and any(row.verdict == "gpu" for row in dla.layers)
-    shapes = _static_shapes(inputs or ())
+    shapes = static_shapes({row.name: row.shape for row in inputs or ()})
     return [*["--allow_gpu_fallback"] * falls_back, *["--opt_shapes"] * bool(shapes), *shapes]
 
 
@@ -119,13 +119,13 @@ def explicit_model(files: TranslationFiles, model: str) -> str:
     return found
 
 
-def _static_shapes(inputs: Sequence[End]) -> List[str]:
-    """NAME:DIMS of the report's inputs with an unknown size: 1 for a batch, nothing if more is unknown."""
+def static_shapes(shapes: Mapping[str, Sequence[Any]]) -> List[str]:
+    """NAME:DIMS of inputs with a size that is open: 1 for a batch, nothing if more is unknown. shapes: input -> sizes,
+    None or a name for an open one."""
     found = []
-    for row in inputs:
-        shape = row.shape
+    for name, shape in shapes.items():
         if shape and not isinstance(shape[0], int) and all(isinstance(size, int) for size in shape[1:]):
-            found.append(shlex.quote(f"{row.name}:{'x'.join(map(str, [1, *shape[1:]]))}"))
+            found.append(shlex.quote(f"{name}:{'x'.join(map(str, [1, *shape[1:]]))}"))
     return found
 
 
