@@ -293,7 +293,7 @@ def meet_anew(name: str, source: str, tests: list[str]) -> str:
                 if report.failed:
                     say(report.nodeid)
 
-        status = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), *tests], plugins=[Watch()])
+        status = pytest.main(["-x", "-q", "--rootdir", str(ROOT), *tests], plugins=[Watch()])
         if status not in (0, 1):
             say(f"the import (pytest {int(status)})")
 
@@ -401,7 +401,7 @@ def main() -> int:
         todo = [task for task in draw(options.sample, options.seed, options.only) if task not in before]
         found = sorted({str(ROOT / test) for _, tests in folders() for test in tests})
         pytest.main(
-            ["-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), *found],
+            ["-q", "--rootdir", str(ROOT), *found],
             plugins=[Fast(todo, options.processes, done)],
         )
     if options.anew:

@@ -245,6 +245,14 @@ def test_report_and_explain(tmp_path: Path) -> None:
         qt.explain("Z9")
 
 
+def test_a_list_of_rules_sets_each_option_of_them() -> None:
+    options = qt.translate(EXAMPLE_MODEL, infer=["concat", "mul"]).to_dict()["options"]
+    on = {name for name, value in options.items() if name.startswith("infer_") and value}
+    assert on == {"infer_concat_scales", "infer_mul_scales"}
+    with pytest.raises(qt.UserError, match="Did you mean concat"):
+        qt.translate(EXAMPLE_MODEL, infer=["concatt"])
+
+
 def test_deploy(tmp_path: Path) -> None:
     told: list[str] = []
     made = qt.deploy(
