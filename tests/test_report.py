@@ -140,7 +140,7 @@ def test_further_options_have_their_share_of_the_macs(capsys: pytest.CaptureFixt
     print_report(made.rows, everything=True)
     said, rows = capsys.readouterr().out, made.causes.what_if
     total = made.rows.coverage.macs.total
-    assert rows and total and "translate with" in said
+    assert rows and total and "What further options would do" in said
     for row in rows:
         assert re.search(rf"{re.escape(row.options[0])} .*{percent(row.int8_macs, total)}", said), row
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdq_translator.translation.passes.dla.reshapes import target_sizes
-from tests.dla.check import BATCHES, both, covers, graph, ints, pair, same, weights
+from tests.dla.check import BATCHES, SCALE, both, covers, graph, ints, pair, same, weights
 
 
 @covers(1)
@@ -78,6 +78,13 @@ def test_case_2(dims: tuple[int, ...], narrow: list[int], op: str) -> None:
     node = found.rewritten.graph.producer["w"]
     assert list(found.rewritten.graph.initializers[node.inputs[1]].dims) == narrow
     assert found.rewritten.rewrites.tensors == {"u": ["m"], "v": ["w"]}
+
+
+def test_case_2_keeps_the_scale_that_the_model_gives_between() -> None:
+    body = pair("x", "q") + MASK.replace("OP", "Mul").replace("Reshape (v,", "Reshape (p,")
+    body = body.replace("w = Reshape", pair("v", "p") + "w = Reshape")
+    found = both(graph("float[6,2,4,5] x", "float[6,2,4,5] y", body, **SHAPES, mask=np.float32(1.5)))
+    assert "D6" in found.rules and found.rewritten.tensor_scales == {"x": SCALE, "w": SCALE}
 
 
 @covers(

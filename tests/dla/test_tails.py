@@ -74,6 +74,8 @@ def test_case_2(batch: str) -> None:
     assert found.rewritten.types.shape("x")[1:] == (12, 20, 1)  # type: ignore[index]
     assert found.rewritten.tensor_scales["x"] == SCALE
     assert [d.tensor for d in found.rewritten.diagnostics if d.rule == "D16" and d.tensor] == ["y", "x"]
+    made = [(a.tensors, len(a.after)) for a in found.rewritten.rewrites.applied if a.rule == "D16"]
+    assert made == [({"y_4d": ["y"]}, 1), ({"x_4d": ["x"]}, 0)]
 
 
 def test_data_have_the_shape_of_the_model(tmp_path: Path) -> None:
