@@ -223,9 +223,9 @@ class CauseGroup(Row):
 class WhatIf(Row):
     """The plan with further options, each alone if there are several, then all together. scales: tensors with a
     scale. For a DLA target each is evaluated on the model, including `--dla_rewrites` and `--unify_scales max`,
-    with the figures of the DLA, best first. int8_layers, int8_macs: in INT8; None if unknown. gpu_layers,
-    milliseconds: None for a GPU as target. bits_lost: the largest loss of resolution of a tensor; None for a GPU as
-    target."""
+    best first. int8_layers, int8_macs: in INT8; None if unknown. gpu_layers: None for a GPU as target. milliseconds: of
+    the network, with transitions at the high end; None for a GPU as target. bits_lost: the largest loss of resolution
+    of a tensor; None for a GPU as target."""
 
     options: Tuple[str, ...]
     int8_layers: int

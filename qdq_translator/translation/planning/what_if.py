@@ -62,17 +62,17 @@ def _row(flags: tuple[str, ...], decision: Decision) -> WhatIf:
         add_macs(int8),
         len(decision.context.scales),
         0 if decision.dla is None else len(decision.dla.fallbacks),
-        None if decision.costs is None else decision.costs.milliseconds,
+        None if decision.costs is None or decision.costs.ends is None else decision.costs.ends[1],
         max(lost, default=0.0),
     )
 
 
-def _gain(row: WhatIf, base: WhatIf) -> tuple[int, float, int, int]:
-    """Fewer GPU layers, less time, more MACs and layers in INT8, in this order, because GPU layers have no estimated
-    time."""
+def _gain(row: WhatIf, base: WhatIf) -> tuple[float, int, int, int]:
+    """Less time, fewer GPU layers, more MACs and layers in INT8, in this order."""
+    known = row.milliseconds is not None and base.milliseconds is not None
     return (
+        round((base.milliseconds or 0.0) - (row.milliseconds or 0.0), 6) if known else 0.0,
         (base.gpu_layers or 0) - (row.gpu_layers or 0),
-        round((base.milliseconds or 0.0) - (row.milliseconds or 0.0), 6),
         (row.int8_macs or 0) - (base.int8_macs or 0),
         row.int8_layers - base.int8_layers,
     )

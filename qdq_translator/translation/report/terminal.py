@@ -222,7 +222,7 @@ def _print_what_if(console: Console, report: Report) -> None:
     now = WhatIf(("(as it is)",), layers, macs, len(report.scales))
     if report.dla and report.cost:
         told, int8 = report.dla.shares, report.dla.shares.dla_int8
-        now = WhatIf(now.options, int8.layers, int8.macs, 0, told.gpu.layers, report.cost.milliseconds, 0.0)
+        now = WhatIf(now.options, int8.layers, int8.macs, 0, told.gpu.layers, report.cost.total_high_milliseconds, 0.0)
     more = ("MACs", "GPU", "ms", "bits lost") if timed else ("INT8 MACs", "scales")
     cells = []
     for row in (now, *rows):
