@@ -56,7 +56,7 @@ def faster(
         # no other rule rewrites their nodes and those around them, because their region stays on the GPU
         around.update((name, why) for nodes in out.values() for name, why in nodes.items())
         refuted = {**together(lossy, out), ANY_RULE: around}
-        now, messages = dataclasses.replace(settings, refuted=refuted, all_gpu=not first.on_dla), Diagnostics()
+        now, messages = dataclasses.replace(settings, refuted=refuted), Diagnostics()
         other = read(now, messages)
         other.undone = made
         found = outcome(other, now)
@@ -106,11 +106,6 @@ class Outcome:
     def useless(self) -> Found:
         """Rewrites whose layers are all on the GPU."""
         return {} if self.decision.placed is None else self.decision.placed.useless
-
-    @property
-    def on_dla(self) -> bool:
-        """Whether any layer is on the DLA."""
-        return self.decision.dla is not None and bool(self.decision.dla.subgraphs)
 
     @property
     def gpu(self) -> int:

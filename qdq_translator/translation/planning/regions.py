@@ -29,7 +29,7 @@ from qdq_translator.translation.scales.network import Applied, Network
 from qdq_translator.translation.targets.cost.estimate import CostPlan, Exchange, crossed, dla_cost, exchanges
 from qdq_translator.translation.targets.cost.fusing import FusedLayer, fused_layers
 from qdq_translator.translation.targets.cost.gpu import HIGH, START
-from qdq_translator.translation.targets.dla.limits import CHEAPER, FOLDED, GPU
+from qdq_translator.translation.targets.dla.limits import CHEAPER, GPU
 from qdq_translator.translation.targets.dla.verdicts import (
     MAX_LOADABLES,
     DlaPlan,
@@ -69,10 +69,6 @@ class Placed:
 
 def placed(network: Network, types: TensorTypes, dla: DlaPlan, settings: Settings) -> Optional[Placed]:
     """The assignment that loses least; None if a layer has no price. dla: the plan by limits alone."""
-    whole = network.original and network.original.whole
-    if settings.all_gpu and whole:
-        on_dla = [own for own, layer in enumerate(dla.layers) if layer.verdict not in (FOLDED, GPU)]
-        return Placed(moved_to_gpu(dla, makers_of(network.graph), on_dla), {}, (whole[0], whole[0]))
     problem = _Problem.of(network, types, dla, settings)
     return None if problem is None else problem.solved(dla)
 

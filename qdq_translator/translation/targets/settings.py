@@ -49,8 +49,7 @@ class Settings:
     refuted: rewrite rule (or ANY_RULE) -> node to which it must not be applied -> reason (rules F12 and R1).
     given: scales of a calibration cache for a float model, applied before all others. saturating:
     symmetric quantizers whose saturation the planned engine does not have (rule Q9). idle:
-    (quantizer, 0 or 1) of lower and upper bounds that no data reach. all_gpu: with all
-    rewrites no region on the DLA was worth its transitions, so none is without them (rule R1)."""
+    (quantizer, 0 or 1) of lower and upper bounds that no data reach."""
 
     hardware: platforms.Hardware
     input_shapes: dict[str, list[int]]
@@ -79,7 +78,6 @@ class Settings:
     gpu_module: Optional[str] = None
     saturating: frozenset[str] = frozenset()
     idle: frozenset[tuple[str, int]] = frozenset()
-    all_gpu: bool = False
 
 
 def resolve(
