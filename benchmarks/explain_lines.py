@@ -4,8 +4,9 @@
 
 A pattern of a row counts as learned from the threads whose lines (`tests/data/log_lines.json`) it fits. Patterns that
 only the other half supports are left out, then the lines of that half are read: right if the row of the line is found,
-wrong if another row claims a cause, else abstained. Each of ten divisions is scored in both directions: once with the
-patterns of the threads alone, once with those that public source prints too (`benchmarks/message_sources.py`).
+wrong if another row claims a cause, else abstained: a row of a symptom claims none. Each of ten divisions is scored in
+both directions: once with the patterns of the threads alone, once with those that public source prints too
+(`benchmarks/message_sources.py`). At last the rows that have to be written as symptoms.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections import defaultdict
 from pathlib import Path
 from typing import Any, Container
 
 from qdq_translator.board.engine import messages as table
-from qdq_translator.board.engine.messages import GENERAL, Message, messages, plain, recognize, rows, writer_fits
+from qdq_translator.board.engine.messages import Message, messages, plain, recognize, rows, writer_fits
 
 LINES = Path(__file__).parents[1] / "tests" / "data" / "log_lines.json"
 LISTED = LINES.with_name("message_sources.json")
+
+BROAD = 0.8
+"""A row whose claims are right less often than this names a symptom."""
 
 
 def learned(
@@ -49,17 +54,21 @@ def answer(line: str, kept: dict[str, list[re.Pattern[str]]]) -> list[Message]:
     return [message for message, _ in table._most_specific(fitting)]
 
 
-def score(known: list[dict[str, Any]], kept: dict[str, list[re.Pattern[str]]]) -> tuple[int, int, int]:
-    """(right, wrong, abstained)."""
+def score(
+    known: list[dict[str, Any]], kept: dict[str, list[re.Pattern[str]]], claimed: dict[str, list[bool]]
+) -> tuple[int, int, int]:
+    """(right, wrong, abstained). claimed: id of a row -> whether it was right in each line that it claimed."""
     right = wrong = 0
     for line in known:
         gone = recognize(line["line"])
         found = answer(line["line"], kept) if gone is None or gone.message.removal is None else [gone.message]
         first = found[0] if found else None
-        if first is not None and first.id == line["id"]:
-            right += 1
-        elif first is not None and first.kind != GENERAL:
-            wrong += 1
+        if first is None or first.causes:
+            continue
+        right += first.id == line["id"]
+        if first.claims:
+            wrong += first.id != line["id"]
+            claimed[first.id] += [first.id == line["id"]]
     return right, wrong, len(known) - right - wrong
 
 
@@ -68,15 +77,18 @@ def main() -> None:
     sources = json.loads(LISTED.read_text(encoding="utf-8"))["patterns"]
     threads = sorted({line["thread"] for line in known})
     print(f"{len(known)} lines of {len(threads)} threads, {len(messages())} rows")
+    claimed: dict[str, list[bool]] = defaultdict(list)
     for title, listed in (("threads alone", {}), ("with public source", sources)):
         total = [0, 0, 0]
         for seed in range(10):
             half = set(random.Random(seed).sample(threads, len(threads) // 2))
             for learn in (half, set(threads) - half):
                 unseen = [line for line in known if line["thread"] not in learn]
-                total = [a + b for a, b in zip(total, score(unseen, learned(rows(), known, learn, listed)))]
+                total = [a + b for a, b in zip(total, score(unseen, learned(rows(), known, learn, listed), claimed))]
         names = ("right", "confidently wrong", "abstained")
         print(f"{title}:", ", ".join(f"{name} {count / sum(total):.1%}" for name, count in zip(names, total)))
+    broad = {key: (sum(right), len(right)) for key, right in claimed.items() if sum(right) < BROAD * len(right)}
+    print("symptoms, to be written with their causes:", broad or "none")
 
 
 if __name__ == "__main__":

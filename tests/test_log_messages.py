@@ -88,6 +88,22 @@ def test_ordinary_lines_are_no_problems() -> None:
     assert not log.unknown_count and log.dla and log.gpu
 
 
+def test_a_symptom_lists_its_causes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its causes are listed, none is claimed."""
+    assert main(["explain", "module 'foo' has no attribute 'bar'"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "[package-version]" in out and "Usually one of: (1)" in out and "(2)" in out
+    for row in messages():
+        assert len(row.causes) != 1 and row.claims == (row.kind != "general" and not row.causes)
+
+
+def test_an_unknown_error_before_it_limits_a_claim(capsys: pytest.CaptureFixture[str]) -> None:
+    known = "[E] [TRT] The engine plan file is not compatible with this version of TensorRT, expecting library version 8.0.0 got 8.0.1"
+    for first, limited in (("[E] [TRT] frobnication failed", True), ("[W] [TRT] frobnication is slow", False)):
+        assert main(["explain", f"{first}\n{known}"]) == 0
+        assert ("unless: " in capsys.readouterr().out) == limited
+
+
 def test_rows_are_complete_and_reachable() -> None:
     table = messages()
     assert len(table) >= 60 and len({row.id for row in table}) == len(table)

@@ -115,10 +115,15 @@ def _explain_name(name: str, options: Options) -> int:
 
 
 def _worded(
-    message: Message, title: str = "", lines: Sequence[str] = (), said: str = "", also: Sequence[Message] = ()
+    message: Message,
+    title: str = "",
+    lines: Sequence[str] = (),
+    said: str = "",
+    also: Sequence[Message] = (),
+    unless: str = "",
 ) -> str:
     """A message as a paragraph. title: replaces the event text. lines: printed between it and the cause. said: the line
-    of the log, quoted where no cause is known. also: further messages that fit it."""
+    of the log, quoted where no cause is known. also: further messages that fit it. unless: an unknown error before."""
 
     def entry(name: str, text: str) -> str:
         text = fill(
@@ -132,6 +137,7 @@ def _worded(
         entry("cause", message.cause if claims else "not known from this line"),
         *([f"  {'remedy:':<9}{message.remedy}"] if message.remedy and claims else []),
         *([entry("or", f"{other.happened} {other.cause} [{other.id}]") for other in also]),
+        *([entry("unless", f"an earlier error that is not known led to it: {unless}")] if unless and claims else []),
         *([] if claims or not said else [entry("line", said), entry("writer", origin(said))]),
         *([] if claims else [entry("send", SEND)]),
     ]
@@ -161,7 +167,7 @@ def print_log(
     for entry in log.ranked():
         title = f"{entry.count} x {entry.message.happened} [{entry.message.id}]"
         named = _layers(list(entry.names), everything, plan or {})
-        text = _worded(entry.message, title, named, entry.first, list(entry.also.values()))
+        text = _worded(entry.message, title, named, entry.first, list(entry.also.values()), entry.unless)
         height = text.count("\n") + 1
         if everything or (entry.message.kind not in MINOR and not brief and used + height <= lines * 2 / 3):
             print(text)

@@ -2,8 +2,10 @@
 
 A row has one or more case-insensitive patterns. Of the rows that fit a line, one of kind `general` counts only if no
 other does, and one that names a more specific row `below` it counts only without that row; several that are left all
-fit, in the order of the table. A `general` row gives the meaning of the line and claims no cause. In a whole log errors
-precede warnings (`BuildLog.ranked`). Names that TensorRT removed are read by `removed`. Nothing here imports TensorRT.
+fit, in the order of the table. A row with `causes` names a symptom that has several: it gives them with a test for
+each, claims none, and counts only if no row that claims one fits. `benchmarks/explain_lines.py` shows which rows
+have to be written so. A `general` row gives the meaning of the line only. In a whole log errors precede warnings
+(`BuildLog.ranked`). Names that TensorRT removed are read by `removed`. Nothing here imports TensorRT.
 """
 
 from __future__ import annotations
@@ -69,8 +71,15 @@ class Message:
     writers: tuple[str, ...] = ()
     """Keys of `WRITERS`: the row does not apply to a line that shows another writer only. 'compiler' is for lines of
     compilers and linkers, too; no other row applies to them."""
+    causes: tuple[str, ...] = ()
+    """Of a symptom: its usual causes, each with what shows it; `cause` is their sentence."""
     versions: tuple[str, ...] = ()
     """TensorRT versions from the first to before the second, '' for open: no other log has this cause."""
+
+    @property
+    def claims(self) -> bool:
+        """True if the row names one cause."""
+        return self.kind != GENERAL and not self.causes
 
 
 @dataclass(frozen=True)
@@ -92,9 +101,16 @@ def messages() -> tuple[Message, ...]:
         patterns = enumerate(row.pop("patterns"))
         text = "|".join(re.sub(r"\(\?P<(\w+)>", rf"(?P<\1_{place}>", pattern) for place, pattern in patterns)
         row.update(keys=_literals(_parser.parse(text)), pattern=re.compile(text, re.IGNORECASE))
-        for key in ("below", "writers", "versions"):
+        if "causes" in row:
+            row["cause"] = usual(row["causes"])
+        for key in ("below", "writers", "versions", "causes"):
             row[key] = (frozenset if key == "below" else tuple)(row.get(key, ()))
     return tuple(Message(**row) for row in table)
+
+
+def usual(causes: list[str]) -> str:
+    """The causes of a symptom in a sentence."""
+    return "Usually one of: " + "; ".join(f"({place}) {text}" for place, text in enumerate(causes, 1)) + "."
 
 
 def rows() -> list[dict[str, Any]]:
@@ -226,10 +242,11 @@ def version_fits(message: Message, version: Optional[tuple[int, int]]) -> bool:
 
 
 def _most_specific(fitting: list[tuple[Message, re.Match[str]]]) -> list[tuple[Message, re.Match[str]]]:
-    """The rows that claim a cause, without those that are below another one; of general rows only the first."""
+    """The rows that claim a cause, else those of symptoms, without those that are below another one; else the first."""
     specific = [one for one in fitting if one[0].kind != GENERAL]
     present = {message.id for message, _ in specific} | ({ANY} if len(specific) > 1 else set())
-    return [one for one in specific if not one[0].below & present] or (specific or fitting)[:1]
+    left = [one for one in specific if not one[0].below & present]
+    return [one for one in left if one[0].claims] or left or (specific or fitting)[:1]
 
 
 _CODES = {
@@ -304,6 +321,8 @@ class Occurrences:
     count: int
     names: dict[str, str]
     is_error: bool = False
+    unless: str = ""
+    """An error of the same writer before its first line that no row knows: perhaps the cause."""
     also: dict[str, Message] = field(default_factory=dict)
     """Id -> further messages that fit its lines."""
 
@@ -321,6 +340,8 @@ class BuildLog:
     found: dict[str, Occurrences] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     unknown_count: int = 0
+    unknown_errors: dict[frozenset[str], str] = field(default_factory=dict)
+    """Writers -> the first unknown line that is an error."""
     lines: int = 0
     is_known_program: bool = False
     version: Optional[tuple[int, int]] = None
@@ -337,7 +358,7 @@ class BuildLog:
 
         def rank(entry: Occurrences) -> tuple[bool, bool, bool]:
             kind = entry.message.kind
-            return kind in MINOR, not entry.is_error, kind == GENERAL
+            return kind in MINOR, not entry.is_error, not entry.message.claims
 
         known = (entry for entry in self.found.values() if self._applies(entry.message))
         return sorted(known, key=rank)
@@ -358,12 +379,18 @@ class BuildLog:
             self.unknown_count += 1
             if len(self.unknown) < 3:
                 self.unknown.append(plain(line))
+            if _ERROR.search(line[:_LONGEST]):
+                self.unknown_errors.setdefault(_writers(line[:_LONGEST]), plain(line))
         if not self.is_known_program:
             self.is_known_program = found is not None or any(word in line for word in _WRITERS)
 
     def _add_message(self, found: Found, line: str) -> None:
         message, name = found.message, found.layer or found.tensor
-        entry = self.found.setdefault(message.id, Occurrences(message, found.text, 0, {}))
+        if message.id not in self.found:
+            wrote = _writers(line)
+            unless = next((text for others, text in self.unknown_errors.items() if not wrote.isdisjoint(others)), "")
+            self.found[message.id] = Occurrences(message, found.text, 0, {}, unless=unless)
+        entry = self.found[message.id]
         entry.count += 1
         entry.also.update({other.id: other for other in found.also})
         mild = message.kind in (_FALLBACK, _SCALE) or _MILD.search(line)
