@@ -244,12 +244,14 @@ def _settled(
     translation = first.translation(search.chosen.point, asked.name)
     if asked.whole is None or search.best is None:
         return search, first, translation, []
-    bench = bench_of(everything, asked.whole)
-    alike = abs(cost_of(translation).int8_macs - search.chosen.cost.int8_macs) <= SAME_MACS
-    if alike and bench.measured(translation).drop <= asked.goal.most:
+    bench, cost = bench_of(everything, asked.whole), cost_of(translation)
+    measured = bench.measured(translation)
+    if abs(cost.int8_macs - search.chosen.cost.int8_macs) <= SAME_MACS and measured.drop <= asked.goal.most:
         return search, first, translation, []
     say(NOT_AS_MEASURED)
     again = Search(bench, asked.goal, asked.limit + bench.passes, report)
+    known = dataclasses.replace(search.chosen, cost=cost, measured=measured)
+    again.found[known.point] = known  # the answer, if time ends before a better one is found
     again.run([Proposal(dict(search.chosen.point.changes))])
     return again, bench, bench.translation(again.chosen.point, asked.name), [NOT_AS_MEASURED]
 

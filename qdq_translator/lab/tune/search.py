@@ -227,7 +227,7 @@ class Search:
     def cures(self) -> Iterator[Cure]:
         """What was measured on the way to the chosen point, relative to the options as given: the accepted proposals
         and the layers in FP16."""
-        first, chosen = self.found[Point()], self.chosen
+        first, chosen = self.found.get(Point(), self.chosen), self.chosen
         on_the_way = [found for found in self.found.values() if found.why == PROPOSED and found is not chosen]
         on_the_way = [found for found in on_the_way if _is_on_the_way(found.point, chosen.point)]
         for one in (*on_the_way, *([chosen] if chosen is not first else [])):

@@ -23,7 +23,7 @@ from qdq_translator.translation.scales.inference.unify import REFUSED_CURE, Shar
 from qdq_translator.translation.scales.network import Network, followed
 from qdq_translator.translation.scales.table import ScaleTable
 from qdq_translator.translation.targets.parser_network import ParsedNetwork, supports
-from qdq_translator.translation.targets.precision import FP16, INT8, KEPT, LayerPlan, make_plan, stay_higher
+from qdq_translator.translation.targets.precision import FP16, INT8, LayerPlan, make_plan, stay_higher
 from qdq_translator.translation.targets.settings import Settings
 
 if TYPE_CHECKING:
@@ -147,11 +147,11 @@ def settled(network: Network, made: Decision, settings: Settings, diagnostics: D
 
 def _widened(graph: Graph, context: Context, plan: list[LayerPlan], diagnostics: Diagnostics) -> list[LayerPlan]:
     """The plan with FP32 for layers on the GPU whose values FP16 cannot hold, if rule P2 is on. Reports them, and those
-    that stay in FP16: on a DLA, by --keep_fp16, or without the rule."""
+    that stay in FP16: on a DLA, or without the rule."""
     beyond = beyond_fp16(graph, {tensor: scale.value for tensor, scale in context.scales.items()})
     above = [row for row in plan if row.name in beyond and row.precision == FP16]
     may = context.policy.keep_norms
-    wide = {row.name: beyond[row.name] for row in above if may and row.device != ON_DLA and row.reason != KEPT}
+    wide = {row.name: beyond[row.name] for row in above if may and row.device != ON_DLA}
     _report_beyond(wide, {row.name: beyond[row.name] for row in above if row.name not in wide}, may, diagnostics)
     return [replace(row, wide=True) if row.name in wide else row for row in plan]
 
