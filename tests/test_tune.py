@@ -246,7 +246,7 @@ def test_a_translation_that_is_not_as_measured_is_searched_again(
     assert (once.results.data.samples, twice.results.data.samples) == (16, 32)
     assert best.changes == once.results.best.changes
     if what == "no time is left":
-        assert twice.results.interrupted and not goal.holds and best.measured == lost
+        assert twice.results.interrupted and not goal.holds and best.measured == lost and " more." in said[-2]
         assert twice.translation.tensor_scales == once.translation.tensor_scales
     else:
         assert goal.holds and bool(best.kept_fp16) == (what == "a loss on all samples")

@@ -196,19 +196,15 @@ def searched(asked: Request, where: Evaluation, progress: Progress, say: Say) ->
             f"{counted(len(meter.samples), 'sample')} decide; at most {asked.limit:g} passes of the network over them, "
             f"and at most {_duration(most)}. Ctrl-C writes the best result so far."
         )
-        told, until = most, time.monotonic() + most
+        clock = _Clock(most, say)
 
         def tell(found: Evaluated, best: Optional[Evaluated]) -> None:
-            nonlocal told
-            remembering.until = until  # the first point is always measured
+            remembering.until = clock.until  # the first point is always measured
             held = "none meets the goal so far" if best is None else f"best so far {_words(best)}"
             progress(f"{_words(found)}; {held}", round(remembering.runs / meter.samples.runs), round(asked.limit))
-            left = until - time.monotonic()
-            if told - left > SILENT_SECONDS:
-                told = left
-                say(f"{held}; {_duration(max(left, 0))} left at most")
+            clock.tell(held)
 
-        search, bench, translation, notes = _settled(asked, first, bench_of, _is_float(explicit), tell, say)
+        search, bench, translation, notes = _settled(asked, first, bench_of, _is_float(explicit), tell, clock.again)
         if search.interrupted:
             say("The search ended early, with the best result so far; the same command again continues it.")
         meter.samples.check_unchanged()
@@ -217,6 +213,27 @@ def searched(asked: Request, where: Evaluation, progress: Progress, say: Say) ->
         asked, Source(source.file, source.sha256), search, {**found, "seconds": time.monotonic() - begun}
     )
     return Outcome(results, translation, journal.note)
+
+
+class _Clock:
+    """The time of a search, in seconds, of which it tells from time to time. until: its end, as of `time.monotonic`."""
+
+    def __init__(self, most: float, say: Say) -> None:
+        self._most, self._say = most, say
+        self._told, self.until = most, time.monotonic() + most
+
+    def tell(self, held: str) -> None:
+        """held: the best result so far, in words."""
+        left = self.until - time.monotonic()
+        if self._told - left > SILENT_SECONDS:
+            self._told = left
+            self._say(f"{held}; {_duration(max(left, 0))} left at most")
+
+    def again(self, why: str) -> None:
+        """Begin again: a second search has as much time as the first."""
+        self._told, self.until = self._most, time.monotonic() + self._most
+        self._say(why)
+        self._say(f"At most {_duration(self._most)} more.")
 
 
 def _results(asked: Request, model: Source, search: Search, found: dict[str, Any]) -> tune_rows.Tuning:
