@@ -5,7 +5,7 @@ Weights stay as they are quantized and are dequantized by ONNX Runtime itself. W
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Collection, Optional
 
 import numpy as np
 import onnx
@@ -15,10 +15,13 @@ Q, DQ = "QuantizeLinear", "DequantizeLinear"
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
-def bypassed(model: onnx.ModelProto, saturate_weights: bool = True) -> onnx.ModelProto:  # noqa: C901 (one branch a kind of quantizer, written apart from the translator)
+def bypassed(  # noqa: C901 (one branch a kind of quantizer, written apart from the translator)
+    model: onnx.ModelProto, saturate_weights: bool = True, saturating: Collection[str] = ()
+) -> onnx.ModelProto:
     """A copy in which every activation Q and DQ is an Identity, a Relu or a Clip.
 
-    `saturate_weights`: int8 weight codes of -128 become -127 (rule W1 does so on purpose).
+    `saturate_weights`: int8 weight codes of -128 become -127 (rule W1 does so on purpose). `saturating`: outputs of symmetric quantizers
+    that saturate in the copy, too (rule Q9).
     """
     model = onnx.ModelProto.FromString(model.SerializeToString())
     graph = model.graph
@@ -66,11 +69,12 @@ def bypassed(model: onnx.ModelProto, saturate_weights: bool = True) -> onnx.Mode
     for node in graph.node:
         if node.op_type == Q and node.input[0] not in constant_names:
             zero, scale = zero_point(node), value(node.input[1])
+            saturates = not _is_symmetric(zero) or node.output[0] in saturating
             single = float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0]), zero.dtype.name
             for name in node.output:
                 codes[name] = single
             ends = (np.float32(code - zero.astype(np.int64)) * scale for code in LIMITS[zero.dtype.name])
-            bounds = [] if _is_symmetric(zero) else [min(next(ends).flat), max(next(ends).flat)]
+            bounds = [] if not saturates else [min(next(ends).flat), max(next(ends).flat)]
             nodes.append(_clip(graph, node, bounds))
         elif node.op_type == DQ and node.input[0] not in constant_names:
             nodes.append(helper.make_node("Identity", [node.input[0]], list(node.output), node.name))

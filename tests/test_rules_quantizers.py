@@ -1123,3 +1123,15 @@ def test_dialects_of_weights_compute_the_same(name: str) -> None:
     names = [v.name for v in explicit.graph.output]
     expected = run(bypassed(explicit, saturate_weights="-add-" not in name), feed, names)
     assert_equal_function(expected, run(t.model, feed, names), 1e-5)
+
+
+def test_q9_a_clamp_that_a_narrower_one_replaces_is_not_shared() -> None:
+    """Two equal quantizers of one tensor, the codes of the first clamped to [0, 127]; the second keeps negative values."""
+    codes = {"low": np.int8(0), "high": np.int8(127), "s": np.float32(0.02), "z": np.int8(0)}
+    text = """g (float[1, 4] x) => (float[1, 4] y, float[1, 4] u) { q = QuantizeLinear(x, s, z) c = Clip(q, low, high)
+        d = DequantizeLinear(c, s, z) u = Sin(d) p = QuantizeLinear(x, s, z) e = DequantizeLinear(p, s, z) y = Cos(e) }"""
+    made = translate(model(text, **codes), TranslateOptions(preset="gpu"))
+    y, u = run(made.model, {"x": np.array([[-9, -1, 1, 9]], np.float32)}, ["y", "u"])
+    assert y.ravel() == pytest.approx(np.cos([-2.56, -1, 1, 2.54])) and u.ravel() == pytest.approx(
+        np.sin([0, 0, 1, 2.54])
+    )

@@ -317,6 +317,7 @@ class Stripper:
                 if origin.note == steps.ASYMMETRIC:
                     self.network.saturations[source] = self.first[source, float(np.float32(step.scale))], bounds
             else:
+                self.clamped = {of: name for of, name in self.clamped.items() if name != source}  # it is another now
                 both = _acting(_narrowed(within, bounds), (-math.inf, math.inf))
                 become(graph, node, clamp_node(graph, node.inputs[0], source, *both, node.name, real))
             self.clamped[key] = name
