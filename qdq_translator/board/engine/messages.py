@@ -72,7 +72,7 @@ class Message:
     """Keys of `WRITERS`: the row does not apply to a line that shows another writer only. 'compiler' is for lines of
     compilers and linkers, too; no other row applies to them."""
     causes: tuple[str, ...] = ()
-    """Of a symptom: its usual causes, each with what shows it; `cause` is their sentence."""
+    """The usual causes of a message that is only a symptom, each with what shows it; () where `cause` is a claim."""
     versions: tuple[str, ...] = ()
     """TensorRT versions from the first to before the second, '' for open: no other log has this cause."""
 

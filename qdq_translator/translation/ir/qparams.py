@@ -10,6 +10,7 @@ from typing import Callable, Iterator, Optional, Sequence, Union
 import numpy as np
 
 INT8_MAX = 127
+FLOAT16_MAX = float(np.finfo(np.float16).max)
 FLOAT32: np.dtype = np.dtype(np.float32)
 _AT_ONCE = 2**16
 """Elements computed at a time, so that intermediate results stay in the processor's cache."""

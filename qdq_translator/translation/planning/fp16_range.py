@@ -15,9 +15,8 @@ import numpy as np
 
 from qdq_translator.translation.ir.graph import Graph, Node
 from qdq_translator.translation.ir.operator_table import where
-from qdq_translator.translation.ir.qparams import INT8_MAX
+from qdq_translator.translation.ir.qparams import FLOAT16_MAX, INT8_MAX
 
-LARGEST = float(np.finfo(np.float16).max)
 _POLES = {"Log": 0, "Reciprocal": 0, "Div": 1}
 """Operators that are infinite where this input is 0."""
 _GUARDS = ("Add", "Max", "Clip")
@@ -28,12 +27,12 @@ _POWERS = ("Abs", "Mul", "Pow", "ReduceSum", "ReduceSumSquare", "Sqrt")
 
 def beyond_fp16(graph: Graph, scales: Mapping[str, float]) -> dict[str, str]:
     """Node -> why FP16 cannot hold its values, in words. scales: tensor -> scale."""
-    wide = {name: INT8_MAX * scale for name, scale in scales.items() if INT8_MAX * scale > LARGEST}
+    wide = {name: INT8_MAX * scale for name, scale in scales.items() if INT8_MAX * scale > FLOAT16_MAX}
     found: dict[str, str] = {}
     for node in graph.nodes:
         reach = next((name for name in (*node.inputs, *node.outputs) if name in wide), None)
         if reach is not None:
-            found[node.name] = f"'{reach}' reaches {wide[reach]:.4g}, and FP16 ends at {LARGEST:.0f}"
+            found[node.name] = f"'{reach}' reaches {wide[reach]:.4g}, and FP16 ends at {FLOAT16_MAX:.0f}"
         elif node.op_type in _POLES:
             found.update(_vanishing(graph, node))
     return found

@@ -23,14 +23,14 @@ from qdq_translator.translation.ir import operators
 from qdq_translator.translation.ir.bounds import is_non_negative
 from qdq_translator.translation.ir.graph import Graph, Node
 from qdq_translator.translation.ir.operator_table import where
-from qdq_translator.translation.ir.qparams import INT8_MAX
+from qdq_translator.translation.ir.qparams import FLOAT16_MAX, INT8_MAX
 from qdq_translator.translation.scales.inference import Context
 from qdq_translator.translation.scales.network import Applied
 
 MOST = 12.0
 """Largest loss in dB: two bits."""
 LARGEST = 1 << 16
-_FP16_MAX, _SPACING = float(np.finfo(np.float16).max), 2.0**-10
+_SPACING = 2.0**-10
 Span = Tuple[float, float]
 """The smallest and the largest value that a tensor can have."""
 _Known = Optional[Tuple[Span, List[float]]]
@@ -149,7 +149,7 @@ class _Steps:
             return scale
         if not math.isfinite(most):
             return 0.0
-        return most * _SPACING if most <= _FP16_MAX or name not in self.inside else math.inf
+        return most * _SPACING if most <= FLOAT16_MAX or name not in self.inside else math.inf
 
     def _largest(self, name: str) -> float:
         return max(map(abs, self.span(name)))

@@ -22,14 +22,13 @@ from onnx import AttributeProto, TensorProto
 
 from qdq_translator.translation.ir.constants import is_dequantize, is_quantize, is_quantizer
 from qdq_translator.translation.ir.graph import Graph, Node
-from qdq_translator.translation.ir.qparams import along
+from qdq_translator.translation.ir.qparams import FLOAT16_MAX, along
 from qdq_translator.translation.ir.types import TensorTypes
 from qdq_translator.translation.ir.weights import Initializer, to_array
 from qdq_translator.translation.qdq.explicit import Placed
 from qdq_translator.translation.qdq.pairs import SMALLEST_FLOAT16
 
 FLOAT, HALF, UINT8 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.UINT8
-LARGEST_FLOAT16 = 65504.0
 _NO_BOUND = 1e30
 """Constants beyond it mean 'no bound' or 'never' (limits of Clip, masks), as does the largest number of float16."""
 _MUCH = 8
@@ -66,14 +65,14 @@ FP16_FP32_SCALES = Form("fp16-fp32scales", 23, True, False)
 def below_float16(placed: Placed) -> list[str]:
     """Initializers with a scale that is no normal float16 number."""
     found = placed.scales.items()
-    return [name for name, values in found if values.min() < SMALLEST_FLOAT16 or values.max() > LARGEST_FLOAT16]
+    return [name for name, values in found if values.min() < SMALLEST_FLOAT16 or values.max() > FLOAT16_MAX]
 
 
 def needs_float32(placed: Placed) -> list[str]:
     """Those of them that cannot be raised to the minimum: of an activation, and of a weight whose largest channel is
     small too. Otherwise the errors of a channel are at most 3.1e-05, as large as float16's for a weight of 0.06."""
     rows = ((name, placed.scales[name]) for name in below_float16(placed))
-    return [name for name, values in rows if values.max() > LARGEST_FLOAT16 or values.max() < _MUCH * SMALLEST_FLOAT16]
+    return [name for name, values in rows if values.max() > FLOAT16_MAX or values.max() < _MUCH * SMALLEST_FLOAT16]
 
 
 def floor_scales(placed: Placed, least: float) -> int:
@@ -82,7 +81,7 @@ def floor_scales(placed: Placed, least: float) -> int:
     graph, count = placed.graph, 0
     for name in below_float16(placed):
         old = placed.scales[name]
-        new = np.clip(old, SMALLEST_FLOAT16, LARGEST_FLOAT16).astype(np.float32)
+        new = np.clip(old, SMALLEST_FLOAT16, FLOAT16_MAX).astype(np.float32)
         readers = graph.consumers(name)
         if old.max() < least and not any(one.inputs[0] in graph.initializers for one in readers):
             continue
@@ -133,7 +132,7 @@ def _reasons(node: Node, reach: Mapping[str, float], small: Mapping[str, str], b
     it follows from; bad: constant -> what becomes of it."""
     found = []
     for name in (*node.inputs, *node.outputs):
-        if reach.get(name, 0) > LARGEST_FLOAT16:
+        if reach.get(name, 0) > FLOAT16_MAX:
             found.append(f"'{name}' reaches {reach[name]:.4g}, and float16 ends at 65504")
         elif name in small:
             found.append(_SMALL.format(small[name], reach[small[name]]))
@@ -151,7 +150,7 @@ def _unfit(tensor: Initializer) -> str:
         return ""
     size = np.abs(to_array(tensor))
     size = size[size < _NO_BOUND]
-    if size.max(initial=0) > LARGEST_FLOAT16:
+    if size.max(initial=0) > FLOAT16_MAX:
         return "is infinite"
     if size.any() and not size.astype(np.float16).any():
         return "becomes 0"
@@ -260,7 +259,7 @@ class Typing:
             return name
         if name not in self._halves:
             values = to_array(self.graph.initializers[name]).astype(np.float32)
-            values = np.clip(values, -LARGEST_FLOAT16, LARGEST_FLOAT16)
+            values = np.clip(values, -FLOAT16_MAX, FLOAT16_MAX)
             self._halves[name] = self.graph.constant(f"{name}_{_WORD[HALF]}", values.astype(np.float16))
         return self._halves[name]
 
@@ -289,5 +288,5 @@ def _narrow_attributes(node: Node) -> None:
             node.set(key, HALF)
     for key, attribute in node.attributes.items():
         if attribute.type == AttributeProto.TENSOR and attribute.t.data_type == FLOAT:
-            values = np.clip(to_array(attribute.t), -LARGEST_FLOAT16, LARGEST_FLOAT16)
+            values = np.clip(to_array(attribute.t), -FLOAT16_MAX, FLOAT16_MAX)
             node.set(key, onnx.numpy_helper.from_array(values.astype(np.float16)))
