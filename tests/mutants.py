@@ -42,8 +42,10 @@ _NOT_HERE = ("onnxoptimizer_backend.py",)
 """Runs on Python 3.9 alone, and is tested there (.ci/run)."""
 _MOST_SECONDS = 20
 _MOST_RECORDS = 150
-_RECORDS = "test_records.py"
-"""Tests of these that come first, because they take some milliseconds each and compare all that is made."""
+_RECORDS, _TRANSCRIPTS = "test_records.py", "test_transcripts.py"
+"""Tests of these come first, because they take little time and compare all that is made; transcripts all that is shown."""
+_SHOWN = ("/translation/report/", "/translation/files/")
+"""Folders that no record sees."""
 
 
 def files() -> list[Path]:
@@ -311,7 +313,7 @@ def _source(test: Any) -> str:
 
 
 def tests_of(name: str, line: int, items: Mapping[str, Any]) -> list[str]:
-    """The tests of a file's folder: some records, then those that share most rare words with the function around the
+    """The tests of a file's folder: some records, the transcripts, then those that share most rare words with the function around the
     line, those of all folders later, last those that start a process, which has the file unchanged."""
     text = (ROOT / name).read_text(encoding="utf-8")
     around = [
@@ -324,9 +326,12 @@ def tests_of(name: str, line: int, items: Mapping[str, Any]) -> list[str]:
     own = tuple(own_tests(name))
     mine = [test for test in items if test.startswith(own)]
     records = [test for test in mine if _RECORDS in test]
+    transcripts = [test for test in mine if _TRANSCRIPTS in test]
     random.Random(line).shuffle(records)
     said = {
-        test: _source(getattr(items[test], "function", items[test].module)) for test in mine if _RECORDS not in test
+        test: _source(getattr(items[test], "function", items[test].module))
+        for test in mine
+        if _RECORDS not in test and _TRANSCRIPTS not in test
     }
     words = {test: asked & _words(f"{test} {source}") for test, source in said.items()}
     count = collections.Counter(word for found in words.values() for word in found)
@@ -336,8 +341,9 @@ def tests_of(name: str, line: int, items: Mapping[str, Any]) -> list[str]:
     }
     of_all = tuple(folders()[-1][1])
     others = sorted(said, key=lambda test: ("subprocess" in said[test], test.startswith(of_all), -close[test]))
-    first = _MOST_RECORDS if "/translation/" in name or "/core/" in name else 0
-    return [*records[:first], *others, *records[first:]]
+    recorded = ("/translation/" in name or "/core/" in name) and not any(folder in name for folder in _SHOWN)
+    first = _MOST_RECORDS if recorded else 0
+    return [*records[:first], *transcripts, *others, *records[first:]]
 
 
 def prepare(name: str, index: int, items: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

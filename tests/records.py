@@ -140,14 +140,14 @@ def _network(made: Translation) -> Iterator[str]:
     yield (
         "opset " + " ".join(f"{o.domain or 'onnx'}={o.version}" for o in model.opset_import) + f" ir {model.ir_version}"
     )
-    yield from (f"in {_typed(value)}" for value in model.graph.input)
-    yield from (f"out {_typed(value)}" for value in model.graph.output)
-    yield from map(_node, model.graph.node)
+    yield from (f"in {typed(value)}" for value in model.graph.input)
+    yield from (f"out {typed(value)}" for value in model.graph.output)
+    yield from map(node_line, model.graph.node)
     for tensor in sorted(model.graph.initializer, key=lambda t: t.name):
         yield f"const {tensor.name} {values(numpy_helper.to_array(tensor))}"
 
 
-def _typed(value: onnx.ValueInfoProto) -> str:
+def typed(value: onnx.ValueInfoProto) -> str:
     kind = value.type.tensor_type
     sizes = ",".join(d.dim_param or str(d.dim_value) if d.WhichOneof("value") else "?" for d in kind.shape.dim)
     return f"{value.name} {_dtype(kind.elem_type)}[{sizes if kind.HasField('shape') else '...'}]"
@@ -157,7 +157,7 @@ def _dtype(number: int) -> str:
     return str(onnx.TensorProto.DataType.Name(number)).lower()
 
 
-def _node(node: onnx.NodeProto) -> str:
+def node_line(node: onnx.NodeProto) -> str:
     attributes = " ".join(f"{a.name}={_attribute(a)}" for a in sorted(node.attribute, key=lambda a: a.name))
     domain = f"{node.domain}:" if node.domain else ""
     more = [f"{p.key}={facts(p.value)}" for p in getattr(node, "metadata_props", ())]
@@ -169,7 +169,7 @@ def _node(node: onnx.NodeProto) -> str:
 
 def _attribute(attribute: onnx.AttributeProto) -> str:
     if attribute.type == AttributeProto.GRAPH:
-        return "{" + "; ".join(map(_node, attribute.g.node)) + "}"
+        return "{" + "; ".join(map(node_line, attribute.g.node)) + "}"
     if attribute.type == AttributeProto.TENSOR:
         return values(numpy_helper.to_array(attribute.t))
     return _plain(onnx.helper.get_attribute_value(attribute))

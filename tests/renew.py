@@ -2,7 +2,7 @@
 
 Operators and rewrites in docs/dla_rules.md, the parts of docs/ that `benchmarks/reference.py` writes, keys of the report
 in docs/report_schema.md, the golden file of messages, the record of the public API and its types, the records of small
-models and those of networks by chance. Tables with measurements have commands of their own (docs/performance.md,
+models and those of networks by chance, and the transcripts. Tables with measurements have commands of their own (docs/performance.md,
 docs/tables).
 """
 
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import dla_rewrites, reference, report_schema
-from tests import public_api, records, sentences
+from tests import public_api, records, sentences, transcripts
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = ROOT / "docs" / "report_schema.md"
@@ -38,6 +38,7 @@ def main() -> int:
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             print(path.relative_to(ROOT))
+    transcripts.write([])
     return records.main(["--write"])
 
 

@@ -1,0 +1,250 @@
+"""Transcripts: commands on small models, with all that they print and every file that they write, as text.
+
+    python -m tests.transcripts --write [WORD ...]      write them anew (a minute), or those whose name holds a word
+
+A record (tests/records.py) holds what is made of a model; a transcript holds how it is shown and written: terminal, page, JSON,
+commands for TensorRT and Polygraphy. It is compared as records are: numbers with a tolerance, all else exactly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+from typing import Callable, Iterator, Mapping, NamedTuple
+from unittest import mock
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from benchmarks.networks import residual
+from qdq_translator.cli import main
+from qdq_translator.translation.ir.io import load_model
+from tests import records
+from tests.conftest import DATA, OWN_MODELS
+from tests.small_models import model, pair
+
+FOLDER = DATA / "transcripts"
+_ONE = {"s": np.float32(0.05), "t": np.float32(0.1), "v": np.float32(0.02), "z": np.int8(0), "zu": np.uint8(100)}
+_WEIGHTS = {"w": np.ones((4, 4, 1, 1), np.float32), "w3": np.linspace(-1, 1, 144, dtype=np.float32).reshape(4, 4, 3, 3)}
+
+
+def _mixed() -> onnx.ModelProto:
+    """Two inputs and outputs, a Concat and an Add of unequal ranges, a tensor with two scales, layers for the GPU."""
+    text = "g (float[1,4,8,8] images, float[1,4,8,8] more) => (float[1,8,1,1] y, float[1,4,8,8] e) {"
+    text += pair("images", "xq") + pair("images", "xt", "t") + "a = Conv (xq, w) b = Relu (xt)" + pair("a", "aq")
+    text += pair("more", "mq", "v") + "k = Concat <axis=1> (aq, b) r = Relu (k)" + pair("r", "rq", "t")
+    text += "u = Relu (rq)" + pair("u", "uq") + "d = Add (rq, uq)" + pair("d", "dq") + "y = GlobalAveragePool (dq)"
+    text += "f = Conv (mq, w) i = Elu (f) j = Sin (i)" + pair("j", "jq") + "e = Conv (jq, w) }"
+    return model(text, **_ONE, **_WEIGHTS)
+
+
+def _dynamic() -> onnx.ModelProto:
+    """Open sizes, uint8 with a zero point, an Elu that is not quantized, names of modules."""
+    text = "g (float[n,4,h,w] x) => (float[n,4,i,j] y) {" + pair("x", "xq", zero="zu") + "c = Conv (xq, w3) e = Elu (c)"
+    return model(text + pair("e", "eq") + "y = Conv (eq, w) }", **_ONE, **_WEIGHTS)
+
+
+def _attention() -> onnx.ModelProto:
+    """MatMul, Softmax, LayerNormalization, Gemm: tensors that only TensorRT's network has, weights that are inexact."""
+    text = "g (float[1,4,8] x) => (float[1,4,6] y) {" + pair("x", "xq") + "q = MatMul (xq, wq) k = MatMul (xq, wk)"
+    text += (
+        pair("q", "qq")
+        + pair("k", "kq")
+        + "kt = Transpose <perm=[0,2,1]> (kq) a = MatMul (qq, kt)"
+        + pair("a", "aq", "t")
+    )
+    text += "m = Softmax <axis=2> (aq)" + pair("m", "mq", "v") + "o = MatMul (mq, qq)" + pair("o", "oq")
+    text += (
+        "n = LayerNormalization <axis=-1> (oq, one, nil)" + pair("n", "nq") + "g = HardSwish (nq) y = MatMul (g, wy) }"
+    )
+    random = np.random.default_rng(7)
+    arrays = {"wq": (8, 8), "wk": (8, 8), "wy": (8, 6)}
+    weights = {name: random.normal(size=shape).astype(np.float32) for name, shape in arrays.items()}
+    return model(text, **_ONE, **weights, one=np.ones(8, np.float32), nil=np.zeros(8, np.float32))
+
+
+_MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
+    "mixed": _mixed,
+    "dynamic": _dynamic,
+    "attention": _attention,
+    "residual": lambda: residual(4),
+    "brevnet": lambda: onnx.load(OWN_MODELS / "brevnet_int8__brevitas.onnx"),
+}
+_TOOLS = ("onnxruntime", "modelopt", "modelopt-torch", "pytorch-quantization")
+
+
+class Session(NamedTuple):
+    """models: names in `_MODELS`, whose files the commands find in their folder."""
+
+    name: str
+    models: tuple[str, ...]
+    commands: tuple[str, ...]
+
+
+def _views(made: str) -> tuple[str, ...]:
+    """The report of a translation as every tool shows it."""
+    return (f"report {made}", f"report {made} --all", *(f"report {made} --fix_list {tool}" for tool in _TOOLS))
+
+
+SESSIONS = (
+    Session("gpu", ("mixed",), (
+        "translate mixed.onnx --preset gpu --platform jetpack-6.2 --annotate -o gpu --json",
+        *_views("gpu"),
+        "report gpu --html page.html --overlay overlay.json",
+        "build gpu --print trtexec",
+        "build gpu --print polygraphy --verbose",
+        "build gpu --print trtexec --script gpu/build.sh --mem_pools workspace:2048",
+        "translate mixed.onnx --on_conflict min --asymmetric widen --verbose -o plain",
+        "report gpu --against plain --all",
+        "report plain --against gpu --html compared.html --json",
+    )),
+    Session("dla", ("mixed",), (
+        "translate mixed.onnx --preset dla --platform jetpack-6.2 -o dla",
+        *_views("dla"),
+        "report dla --html page.html --overlay overlay.json",
+        "build dla --print trtexec --allow_gpu_fallback",
+        "build dla --print trtexec",
+        "translate mixed.onnx --target orin-dla --dla_rewrites off --parts off -o off --verbose",
+        "report off --all",
+        "report off --against dla",
+        "report off --against dla --html compared.html",
+        "plan mixed.onnx --board agx-orin",
+        "plan mixed.onnx --target orin-dla --json",
+    )),
+    Session("dynamic", ("dynamic",), (
+        "translate dynamic.onnx --asymmetric widen -o out",
+        *_views("out"),
+        "build out --print trtexec",
+        "build out --print trtexec --opt_shapes x:1x4x8",
+        "build out --print trtexec --precision fp16 --opt_shapes x:1x4x8x8 --skip_inference",
+        "build out --print trtexec --precision explicit -i dynamic.onnx --opt_shapes x:1x4x8x8 --profile times.json",
+        "build out --print trtexec --opt_shapes x:1x4x8x8 --max_shapes x:8x4x16x16 --platform jetpack-6.0",
+        "build out --print polygraphy --opt_shapes x:1x4x8x8",
+        "translate dynamic.onnx --preset dla --shapes x:1x4x16x16 --platform jetpack-6.0 -o dla",
+        "report dla --all",
+        "translate dynamic.onnx --target xavier-dla --shapes x:1x4x16x16 --platform jetpack-5.1.1 -o xavier --verbose",
+        "build dla --print polygraphy",
+        "build dla --print trtexec --dla_standalone --input_io_formats int8:dla_hwc4 --output_io_formats fp16:chw16",
+        "report dla --html page.html",
+    )),
+    Session("attention", ("attention",), (
+        "translate attention.onnx --preset gpu --platform jetpack-6.2 -o gpu --verbose",
+        *_views("gpu"),
+        "translate attention.onnx --preset dla --platform jetpack-6.2 -o dla --verbose",
+        "report dla --all",
+        "report dla --html page.html",
+        "explicit attention.onnx -o explicit",
+        "report explicit/attention_explicit.onnx",
+        "build explicit/attention_explicit.onnx --print trtexec",
+    )),
+    Session("explicit", ("mixed", "dynamic"), (
+        "explicit mixed.onnx -o fp32 --float_type fp32",
+        "explicit mixed.onnx -o dla --target orin-dla --allow_fp16 --json",
+        "explicit dynamic.onnx -o keep --asymmetric keep --on dla --shapes x:1x4x8x8",
+        "build fp32/mixed_explicit.onnx --print trtexec --min_shapes images:1x4x8x8",
+    )),
+    Session("residual", ("residual",), (
+        "translate residual.onnx --preset dla --board orin-nx -o dla",
+        "report dla --all",
+        "translate residual.onnx --target orin-dla --keep_fp16 Conv_7 --fail_under_int8_macs 99 --fail_over_ms 0.0001 -o kept",
+        "report kept --against dla",
+        "report kept --html page.html --overlay overlay.json",
+    )),
+    Session("several", ("brevnet", "dynamic"), (
+        "translate brevnet.onnx dynamic.onnx --preset dla -o both",
+        "translate brevnet.onnx dynamic.onnx nothing.onnx --preset gpu -o gpu --json",
+        "report both/brevnet_int8__brevitas_noqdq.onnx --all",
+        "plan brevnet.onnx --board thor",
+    )),
+)  # fmt: skip
+
+
+# ---------------------------------------------------------------- what a session prints and writes
+
+
+def transcript(session: Session) -> list[str]:
+    """Its lines: each command with its exit status, what it printed, and the files that it wrote or changed."""
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"COLUMNS": "110", "NO_COLOR": "1"}):
+        os.chdir(folder)
+        try:
+            for name in session.models:
+                onnx.save(_MODELS[name](), f"{name}.onnx")
+            return [line for command in session.commands for line in _run(command)]
+        finally:
+            os.chdir(before)
+
+
+def _run(command: str) -> Iterator[str]:
+    out, err, old = io.StringIO(), io.StringIO(), _files()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(shlex.split(command))
+    yield f"$ {command}  # {status}"
+    for text in (out.getvalue(), err.getvalue()):
+        yield from _lines(text)
+    for path, data in _files().items():
+        if old.get(path) != data:
+            yield f"=> {path}"
+            yield from _content(path, data)
+
+
+def _files() -> dict[str, bytes]:
+    found = sorted(path for path in Path().rglob("*") if path.is_file())
+    return {path.as_posix(): path.read_bytes() for path in found}
+
+
+def _content(path: str, data: bytes) -> Iterator[str]:
+    if path.endswith(".onnx"):
+        graph = load_model(Path(path))[0].graph
+        for node in graph.node:
+            yield records.node_line(node)
+        for value in (*graph.input, *graph.output):
+            yield records.typed(value)
+        for tensor in sorted(graph.initializer, key=lambda t: t.name):
+            yield f"const {tensor.name} {records.values(numpy_helper.to_array(tensor))}"
+        return
+    text = data.decode("utf-8", "surrogateescape")
+    if path.endswith(".html"):
+        text = re.sub(r"<style>.*?</style>|<script>.*?</script>|<meta http-equiv.*?>", "", text, flags=re.S)
+        text = re.sub(r"(?<=[\]}]),(?=[\[{\"])", ",\n", text)
+    elif path.endswith(".json"):
+        text = re.sub(r'"options": \{.*?\}', '"options": {}', text, flags=re.S)
+    yield from _lines(text)
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Without digests, versions, times of measurement, and spaces of layout."""
+    text = re.sub(r"\b[0-9a-f]{16,}\b", "DIGEST", text)
+    text = re.sub(r"qdq-translator \d[\w.]*", "qdq-translator VERSION", text)
+    for line in text.split("\n"):
+        line = re.sub(r"[ \t]+", " ", line).strip()
+        if line:
+            yield line
+
+
+def kept(session: Session) -> list[str]:
+    path = FOLDER / f"{session.name}.txt"
+    return path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+
+
+def write(words: list[str]) -> int:
+    """Returns how many transcripts changed."""
+    changed = 0
+    for session in SESSIONS:
+        if not words or any(word in session.name for word in words):
+            lines = transcript(session)
+            if records.differences(kept(session), lines):
+                (FOLDER / f"{session.name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+                changed += 1
+    return changed
+
+
+if __name__ == "__main__":
+    print(f"{write(sys.argv[2:])} of {len(SESSIONS)} transcripts changed")
