@@ -3,8 +3,8 @@
     python -m benchmarks.explain_lines
 
 A pattern of a row counts as learned from the threads whose lines (`tests/data/log_lines.json`) it fits. Patterns that
-only the other half supports are left out, then the lines of that half are read: right if the row of the line is found,
-wrong if another row claims a cause, else abstained: a row of a symptom claims none. Each of ten divisions is scored in
+only the other half supports are left out, then the lines of that half are read: right if the row of the line is found and claims its cause,
+listed if it names at most four, wrong if another row claims a cause, else abstained. Each of ten divisions is scored in
 both directions: once with the patterns of the threads alone, once with those that public source prints too
 (`benchmarks/message_sources.py`). At last the rows that have to be written as symptoms.
 """
@@ -56,20 +56,22 @@ def answer(line: str, kept: dict[str, list[re.Pattern[str]]]) -> list[Message]:
 
 def score(
     known: list[dict[str, Any]], kept: dict[str, list[re.Pattern[str]]], claimed: dict[str, list[bool]]
-) -> tuple[int, int, int]:
-    """(right, wrong, abstained). claimed: id of a row -> whether it was right in each line that it claimed."""
-    right = wrong = 0
+) -> tuple[int, int, int, int]:
+    """(right, listed, wrong, abstained). claimed: id of a row -> whether it was right in each line that it claimed."""
+    right = listed = wrong = 0
     for line in known:
         gone = recognize(line["line"])
         found = answer(line["line"], kept) if gone is None or gone.message.removal is None else [gone.message]
         first = found[0] if found else None
-        if first is None or first.causes:
+        if first is None:
             continue
-        right += first.id == line["id"]
+        own = first.id == line["id"]
+        right += own and not first.causes
+        listed += own and bool(first.causes)
         if first.claims:
-            wrong += first.id != line["id"]
-            claimed[first.id] += [first.id == line["id"]]
-    return right, wrong, len(known) - right - wrong
+            wrong += not own
+            claimed[first.id] += [own]
+    return right, listed, wrong, len(known) - right - listed - wrong
 
 
 def main() -> None:
@@ -78,14 +80,14 @@ def main() -> None:
     threads = sorted({line["thread"] for line in known})
     print(f"{len(known)} lines of {len(threads)} threads, {len(messages())} rows")
     claimed: dict[str, list[bool]] = defaultdict(list)
-    for title, listed in (("threads alone", {}), ("with public source", sources)):
-        total = [0, 0, 0]
+    for title, public in (("threads alone", {}), ("with public source", sources)):
+        total = [0, 0, 0, 0]
         for seed in range(10):
             half = set(random.Random(seed).sample(threads, len(threads) // 2))
             for learn in (half, set(threads) - half):
                 unseen = [line for line in known if line["thread"] not in learn]
-                total = [a + b for a, b in zip(total, score(unseen, learned(rows(), known, learn, listed), claimed))]
-        names = ("right", "confidently wrong", "abstained")
+                total = [a + b for a, b in zip(total, score(unseen, learned(rows(), known, learn, public), claimed))]
+        names = ("right", "listed", "confidently wrong", "abstained")
         print(f"{title}:", ", ".join(f"{name} {count / sum(total):.1%}" for name, count in zip(names, total)))
     broad = {key: (sum(right), len(right)) for key, right in claimed.items() if sum(right) < BROAD * len(right)}
     print("symptoms, to be written with their causes:", broad or "none")

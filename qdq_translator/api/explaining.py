@@ -7,7 +7,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import List, Sequence, Tuple, Union
 
-from qdq_translator.board.engine.messages import GENERAL, BuildLog, Message, messages, parse_log, read_log, recognize
+from qdq_translator.board.engine.messages import BuildLog, Message, messages, parse_log, read_log, recognize
 from qdq_translator.core.boards import BOARDS
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.formats.engine_rows import LogMessage
@@ -59,7 +59,7 @@ def occurrences(log: BuildLog) -> Tuple[LogMessage, ...]:
 
 def _abstained(message: Message) -> dict[str, str]:
     """Empty cause and remedy of a message that claims none."""
-    return {"cause": "", "remedy": ""} if message.kind == GENERAL else {}
+    return {"cause": "", "remedy": ""} if message.is_silent else {}
 
 
 def key_of(name: str) -> str:
@@ -85,7 +85,7 @@ def explanation(name: str) -> Tuple[str, List[str]]:
 
 
 def _paragraphs(message: Message) -> List[str]:
-    if message.kind == GENERAL:
+    if message.is_silent:
         return [message.happened, "Cause: not known from this line", f"Source: {message.source} [{message.status}]"]
     remedy = [f"Remedy: {message.remedy}"] if message.remedy else []
     return [message.happened, f"Cause: {message.cause}", *remedy, f"Source: {message.source} [{message.status}]"]

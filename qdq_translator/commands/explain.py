@@ -8,14 +8,7 @@ from typing import Dict, List, Optional, Sequence
 from qdq_translator.api.explaining import about_tensor, explained, is_log, key_of, lookup, occurrences, read_any
 from qdq_translator.board.engine import migration
 from qdq_translator.board.engine.layer_info import EngineLayer, fused_names
-from qdq_translator.board.engine.messages import (
-    GENERAL,
-    MINOR,
-    BuildLog,
-    Message,
-    messages,
-    origin,
-)
+from qdq_translator.board.engine.messages import MINOR, BuildLog, Message, messages, origin
 from qdq_translator.commands import platforms
 from qdq_translator.core.boards import BOARDS
 from qdq_translator.core.command_options import ExplainOptions as Options
@@ -132,7 +125,7 @@ def _worded(
         return f"  {text}"
 
     title = title or f"{message.happened} [{message.id}]"
-    claims = message.kind != GENERAL
+    claims = not message.is_silent
     about = [
         entry("cause", message.cause if claims else "not known from this line"),
         *([f"  {'remedy:':<9}{message.remedy}"] if message.remedy and claims else []),

@@ -3,8 +3,8 @@
 A row has one or more case-insensitive patterns. Of the rows that fit a line, one of kind `general` counts only if no
 other does, and one that names a more specific row `below` it counts only without that row; several that are left all
 fit, in the order of the table. A row with `causes` names a symptom that has several: it gives them with a test for
-each, claims none, and counts only if no row that claims one fits. `benchmarks/explain_lines.py` shows which rows
-have to be written so. A `general` row gives the meaning of the line only. In a whole log errors precede warnings
+each, claims none, and counts only if no row that claims one fits: a row is written so if its text does not prove the
+cause. A `general` row without causes gives the meaning of the line only. In a whole log errors precede warnings
 (`BuildLog.ranked`). Names that TensorRT removed are read by `removed`. Nothing here imports TensorRT.
 """
 
@@ -43,7 +43,7 @@ _ERROR = re.compile(r"\[[EF]\]|\[[EF]:|\bERROR\b|Error\[")
 _MILD = re.compile(r"\[[WIV]\]|\[[WIV]:|\b(?:WARN(?:ING)?|INFO)\b|[Ww]arning:")
 _FALLBACK, _SCALE, _CACHE_REJECTED = "fallback", "scale", "cache-mismatch"
 GENERAL = "general"
-"""Kind of a row that gives the meaning of a line and claims no cause."""
+"""Kind of a row that claims no cause and counts only alone."""
 ANY = "*"
 """A value of `below`: of the rows that match a line, every other one that claims a cause comes first."""
 MINOR = ("note", "consequence")
@@ -80,6 +80,11 @@ class Message:
     def claims(self) -> bool:
         """True if the row names one cause."""
         return self.kind != GENERAL and not self.causes
+
+    @property
+    def is_silent(self) -> bool:
+        """True if the row names no causes at all."""
+        return self.kind == GENERAL and not self.causes
 
 
 @dataclass(frozen=True)
@@ -358,7 +363,7 @@ class BuildLog:
 
         def rank(entry: Occurrences) -> tuple[bool, bool, bool]:
             kind = entry.message.kind
-            return kind in MINOR, not entry.is_error, not entry.message.claims
+            return kind in MINOR, not entry.is_error, kind == GENERAL
 
         known = (entry for entry in self.found.values() if self._applies(entry.message))
         return sorted(known, key=rank)
