@@ -117,10 +117,10 @@ def measure(convolutions: int, target: str) -> dict[str, Any]:
         total = _best(whole)
     done = made[0]
     context = Context(done.graph, done.types, done.scales, scale_policy(done.options))
-    plan = make_plan(done.graph, done.types, done.scales)
+    plan = make_plan(done.graph, done.types, done.scales, frozenset(), {})
     parts = {
-        "plan": _best(lambda: make_plan(done.graph, done.types, done.scales)),
-        "root_causes": _best(lambda: explain(plan, find_root_causes(context, plan).causes)),
+        "plan": _best(lambda: make_plan(done.graph, done.types, done.scales, frozenset(), {})),
+        "root_causes": _best(lambda: explain(plan, find_root_causes(context, plan, str, None).causes)),
         "dla": _best(lambda: judge(context, plan, done.hardware)) if target != "gpu" else 0.0,
         "report": _best(lambda: format_report(make_report(done))),
     }

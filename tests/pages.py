@@ -25,12 +25,14 @@ def report_page(
     return html.report_page(rows(report), verify, tuned, [read(Engine, engine) for engine in engines], *names)
 
 
-def comparison_page(report: dict[str, Any], against: dict[str, Any], **more: Any) -> str:
-    return html.comparison_page(rows(report), rows(against), **more)
+def comparison_page(
+    report: dict[str, Any], against: dict[str, Any], names: tuple[str, str] = ("A", "B"), **more: Any
+) -> str:
+    return html.comparison_page(rows(report), rows(against), names=names, **{"verify": None, "engines": (), **more})
 
 
-def compare(against: dict[str, Any], report: dict[str, Any], *names: Any) -> dict[str, Any]:
-    found: dict[str, Any] = plain(changes.compare(rows(against), rows(report), *names))
+def compare(against: dict[str, Any], report: dict[str, Any], names: tuple[str, str] = ("A", "B")) -> dict[str, Any]:
+    found: dict[str, Any] = plain(changes.compare(rows(against), rows(report), names))
     return found
 
 

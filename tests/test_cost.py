@@ -132,7 +132,9 @@ def placed(*verdicts: str) -> list[Verdict]:
 
 def costs(text: str, verdicts: list[str], **arrays: np.ndarray) -> list[float]:
     graph = Graph.from_model(model(text, 17, 8, **arrays))
-    plan = estimate_costs(graph, TensorTypes(graph), placed(*verdicts), (CostModel("", ROUND, 1.0), gpu_model()), "")
+    plan = estimate_costs(
+        graph, TensorTypes(graph), placed(*verdicts), (CostModel("", ROUND, 1.0), gpu_model()), "", None
+    )
     return [-1.0 if row is None or row.milliseconds is None else row.milliseconds for row in plan.layers]
 
 
@@ -178,7 +180,7 @@ def test_the_share_of_operators_without_published_times() -> None:
     text = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) { t = Tanh (x) c = Conv (t, w) y = Relu (c) }"
     graph = Graph.from_model(model(text, 17, 8, w=np.ones((4, 4, 1, 1), np.float32)))
     plan = estimate_costs(
-        graph, TensorTypes(graph), placed("dla-fp16", "dla-int8", "dla-int8"), (maxn(), gpu_model()), ""
+        graph, TensorTypes(graph), placed("dla-fp16", "dla-int8", "dla-int8"), (maxn(), gpu_model()), "", None
     )
     tanh, conv = plan.layers[0], plan.layers[1]
     assert tanh is not None and conv is not None and tanh.milliseconds and conv.milliseconds
@@ -187,14 +189,14 @@ def test_the_share_of_operators_without_published_times() -> None:
     share = 100 * tanh.milliseconds / (tanh.milliseconds + conv.milliseconds)
     assert row.what.endswith(f"; operators without published times: {share:.1f}% of the DLA's time")
     without = estimate_costs(
-        graph, TensorTypes(graph), placed("gpu", "dla-int8", "dla-int8"), (maxn(), gpu_model()), ""
+        graph, TensorTypes(graph), placed("gpu", "dla-int8", "dla-int8"), (maxn(), gpu_model()), "", None
     ).row()
     assert without.extrapolated_milliseconds == 0.0 and "without" not in without.what
 
 
 def test_unknown_sizes_have_no_time() -> None:
     graph = Graph.from_model(model("g (float[n,4,8,8] x) => (float[n,4,8,8] y) { y = Relu (x) }", 17, 8))
-    plan = estimate_costs(graph, TensorTypes(graph), placed("dla-int8"), (maxn(), gpu_model()), "")
+    plan = estimate_costs(graph, TensorTypes(graph), placed("dla-int8"), (maxn(), gpu_model()), "", None)
     assert plan.milliseconds is None and plan.unknown == 1
     row = plan.layers[0]
     assert row is not None and (row.milliseconds, row.bytes) == (None, None)

@@ -572,7 +572,7 @@ def test_names_of_any_characters_in_the_header(tmp_path: Path) -> None:
     """Beyond the BMP, control characters, trigraphs, bytes that are no text; two names of one identifier."""
     names = ["\U0001f600", "\U0001f601", 'a"\\?\\?=b', "\x01\n1", "\udcff", "a_b", "a.b"]
     made = buffers.describe([End(name, (1, 3, 4, 4), 0.5) for name in names], "int8:chw32", "input")
-    (tmp_path / "io.h").write_text(buffers.cpp_header("net", made))
+    (tmp_path / "io.h").write_text(buffers.cpp_header("net", made, (0.0,), (1.0,)))
     spaces = re.findall(r"^namespace (\w+) \{\nconstexpr const char\* name", (tmp_path / "io.h").read_text(), re.M)
     assert len({*spaces}) == len(names)
     printed = "\n".join(f"    std::fputs(net_io::{space}::name, stdout); std::fputc(0, stdout);" for space in spaces)

@@ -40,7 +40,7 @@ def plan_of(
         if types.is_float(name) and name not in missing:
             table.infer(name, (scales or {}).get(name, 0.1), Origin("Q1"))
     context = Context(graph, types, table, Policy(target=target))
-    plan = make_plan(graph, types, table)
+    plan = make_plan(graph, types, table, frozenset(), {})
     return judge(
         context,
         plan,

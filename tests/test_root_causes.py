@@ -206,7 +206,7 @@ def test_the_set_is_the_smallest(seed: int) -> None:
     graph = Graph.from_model(_random_network(seed))
     types = TensorTypes(graph)
     context = Context(graph, types, ScaleTable(), Policy())
-    found = find_root_causes(context, make_plan(graph, types, context.scales))
+    found = find_root_causes(context, make_plan(graph, types, context.scales, frozenset(), {}), str, None)
     wanted = [name for cause in found.causes for name in (cause.tensor, *cause.follows)]
     roots = tuple(cause.tensor for cause in found.causes)
     assert wanted and _covers(context, roots, wanted)
@@ -221,7 +221,7 @@ def test_roots_bring_every_layer_of_the_zoo_to_int8(path: Path) -> None:
     for cause in made.causes.causes:
         table.infer(cause.tensor, 0.9 / 127, Origin("try"))
     infer_scales(Context(made.graph, made.types, table, scale_policy(made.options)), Diagnostics())
-    after = make_plan(made.graph, made.types, table)
+    after = make_plan(made.graph, made.types, table, frozenset(), {})
     assert [layer.name for layer in after if layer.avoidable] == []
 
 
@@ -243,7 +243,7 @@ def test_cost_grows_with_the_network_not_with_its_square(monkeypatch: pytest.Mon
         )
         monkeypatch.setattr(Context, "scale", counting)
         calls = 0
-        find_root_causes(Context(made.graph, made.types, made.scales, scale_policy(made.options)), made.plan)
+        find_root_causes(Context(made.graph, made.types, made.scales, scale_policy(made.options)), made.plan, str, None)
         monkeypatch.setattr(Context, "scale", plain)
         counts.append(calls)
         assert _explained(made.causes) == 3 * blocks

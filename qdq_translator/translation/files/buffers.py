@@ -92,7 +92,7 @@ class End:
     scale: Optional[float]
 
 
-def describe(ends: Sequence[End], formats: str, role: str = "") -> list[Buffer]:
+def describe(ends: Sequence[End], formats: str, role: str) -> list[Buffer]:
     """The buffers of graph inputs or outputs. formats: `type:format`, one for all or one for each. Raises UserError if
     a tensor cannot have its format."""
     given = formats.split(",")
@@ -143,9 +143,7 @@ def as_json(name: str, ends: Sequence[Buffer]) -> str:
     return json.dumps(whole, indent=2) + "\n"
 
 
-def cpp_header(
-    network: str, ends: Sequence[Buffer], mean: Sequence[float] = (0.0,), std: Sequence[float] = (1.0,)
-) -> str:
+def cpp_header(network: str, ends: Sequence[Buffer], mean: Sequence[float], std: Sequence[float]) -> str:
     """`NAME_io.h`, C++17: for each tensor a namespace with sizes, strides, `offset(n, c, h, w)`, the scale, and for
     INT8 inputs the 256 quantized values of 8-bit pixels, (pixel / 255 - mean) / std, of each channel."""
     parts = [_HEADER.format(name=network)]

@@ -114,7 +114,7 @@ def summarize(
     report: rows.Report,
     files: TranslationFiles,
     options: TranslateCommand,
-    split: Optional[rows.CutParts] = None,
+    split: Optional[rows.CutParts],
 ) -> rows.Summary:
     """The final summary of `translate`, also its `--json` output. source: the model as named on the command line.
     split: the manifest, if a tail was cut off. `failed` names missed thresholds."""

@@ -61,7 +61,7 @@ def validate(graph: Graph) -> None:
             _check_per_tensor(graph, node)
 
 
-def check_shapes(graph: Graph, shapes: Mapping[str, Sequence[int]], batch_of_one: bool = False) -> TensorTypes:
+def check_shapes(graph: Graph, shapes: Mapping[str, Sequence[int]], batch_of_one: bool) -> TensorTypes:
     """The types. Raises ModelError with the first layer that cannot be computed from tensors of these sizes. shapes: of
     graph inputs. batch_of_one: an open batch is 1 for this check."""
     types = TensorTypes(graph, shapes)

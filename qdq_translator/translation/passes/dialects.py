@@ -38,7 +38,7 @@ def convert_dialects(network: Network, sidecar: Optional[str]) -> None:
 # ---------------- given scales
 
 
-def observe_scales(network: Network, scales: Mapping[str, float], source: str = "calibration cache") -> None:
+def observe_scales(network: Network, scales: Mapping[str, float], source: str) -> None:
     """Observe given scales. scales: tensor -> scale, from `source`. Raises UserError for a cache of another network,
     and for scales of 0, infinity or NaN.
     """

@@ -98,7 +98,7 @@ def priced(network: Network, settings: Settings) -> Original:
 
 
 def report_left(
-    rewrites: Rewrites, dla: Optional[DlaPlan], diagnostics: Diagnostics, would: Optional[Sequence[str]] = None
+    rewrites: Rewrites, dla: Optional[DlaPlan], diagnostics: Diagnostics, would: Optional[Sequence[str]]
 ) -> None:
     """Report layers that may not build, and those left for the GPU: after rewriting, or (would) without it, with the
     rules that would apply."""

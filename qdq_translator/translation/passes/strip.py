@@ -207,9 +207,9 @@ class Stripper:
     def __init__(
         self,
         network: Network,
-        kept: bool = False,
-        saturating: Collection[str] = (),
-        idle: Collection[tuple[str, int]] = (),
+        kept: bool,
+        saturating: Collection[str],
+        idle: Collection[tuple[str, int]],
     ) -> None:
         """Strip the quantizers of a graph. kept: zero points stay (`--asymmetric keep`). saturating: symmetric
         quantizers that saturate as a node, the first of those that are equal. idle: see `Settings`."""

@@ -75,7 +75,7 @@ def by_device(plan: Sequence[LayerPlan], other: Collection[str] = ()) -> dict[st
 
 
 def by_ranges(
-    plan: Sequence[LayerPlan], scales: Mapping[str, float], other: Collection[str], unary: Collection[str] = ()
+    plan: Sequence[LayerPlan], scales: Mapping[str, float], other: Collection[str], unary: Collection[str]
 ) -> Mapping[str, float]:
     """`scales`; if `other` has hypothesis `ranges`, tensors that must share a scale have the largest one of them."""
     found = dict(scales)

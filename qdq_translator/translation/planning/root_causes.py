@@ -39,8 +39,8 @@ _Key = Tuple[str, bool, bool]
 def find_root_causes(
     context: Context,
     plan: list[LayerPlan],
-    users: Callable[[str], str] = lambda tensor: tensor,
-    saved: Optional[Mapping[str, float]] = None,
+    users: Callable[[str], str],
+    saved: Optional[Mapping[str, float]],
 ) -> FoundCauses:
     """Find the causes; `context` is only read. users: maps a tensor to the one of the user's model that cures name.
     saved: layer -> milliseconds that its missing scales would save, by which causes are ranked; None without an

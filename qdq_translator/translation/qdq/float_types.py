@@ -96,7 +96,7 @@ def floor_scales(placed: Placed, least: float) -> int:
     return count
 
 
-def beyond_float16(graph: Graph, scales: Mapping[str, float], least: float = _LEAST_STEP) -> dict[str, str]:
+def beyond_float16(graph: Graph, scales: Mapping[str, float], least: float) -> dict[str, str]:
     """Node -> why it cannot compute in float16: a constant that overflows, becomes 0 or is a factor with few digits, or
     a tensor whose range (127 times its scale) is beyond 65504 or whose scale is below `least`. Nodes that read nothing
     but the results of such small tensors, whose own range is not known, are small too."""

@@ -41,12 +41,12 @@ def clamp_node(
     return Node("Clip", inputs if inputs[-1] else inputs[:-1], [output], name)
 
 
-def saturate(graph: Graph, missing_zero_point: str = "uint8", symmetric: bool = True) -> None:
+def saturate(graph: Graph, symmetric: bool = True) -> None:
     """Replace in place every quantizer of activations by its saturation in float: Q by a clamp to the values that it
     can represent, DQ by nothing; everything between them works on real values. Weights stay behind their quantizers,
     rounded. Quantized graph inputs and outputs become float32. A quantizer that cannot be read (a type other than int8
     and uint8, computed scales) passes its input on, and so do symmetric ones if `symmetric` is not set."""
-    _Saturated(graph, missing_zero_point, as_int8=not symmetric).run()
+    _Saturated(graph, "uint8", as_int8=not symmetric).run()
 
 
 def saturate_both(
@@ -84,7 +84,7 @@ class _Saturated:
         self,
         graph: Graph,
         missing_zero_point: str,
-        as_int8: bool = False,
+        as_int8: bool,
         saturating: Collection[str] = (),
         idle: Collection[tuple[str, int]] = (),
     ) -> None:

@@ -36,7 +36,7 @@ class Change:
     ratio: Optional[float] = None
 
 
-def compare(against: Report, report: Report, names: tuple[str, str] = ("A", "B")) -> rows.Comparison:
+def compare(against: Report, report: Report, names: tuple[str, str]) -> rows.Comparison:
     """A is `against`, B is `report`."""
     before, after = Network(against), Network(report)
     changed = changed_layers(before, after)

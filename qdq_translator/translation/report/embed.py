@@ -90,9 +90,9 @@ class _Texts:
 def page_data(
     network: Network,
     report: Report,
-    engine: Optional[Engine] = None,
-    before: Optional[Network] = None,
-    engine_before: Optional[Engine] = None,
+    engine: Optional[Engine],
+    before: Optional[Network],
+    engine_before: Optional[Engine],
 ) -> dict[str, Any]:
     """The object for the script. engine: the result of `inspector.engine_truth` for the layers of `report`. before,
     engine_before: of the other side of a comparison."""
@@ -158,7 +158,7 @@ _COLOURS = {
 _HEAT = [{"stop": 0, "bgColor": "#f4f6f8"}, {"stop": 1, "bgColor": "#2a6fa9"}]
 
 
-def node_data(report: Report, engine: Optional[Engine] = None) -> dict[str, dict[str, Any]]:
+def node_data(report: Report, engine: Optional[Engine]) -> dict[str, dict[str, Any]]:
     """Name of a file's ending -> an object of Model Explorer's `GraphNodeData`: '' for the precision and device of each
     layer; '_ms' for its milliseconds, measured if `engine` (of `engine_truth`) has them, else estimated; absent if
     neither is known."""

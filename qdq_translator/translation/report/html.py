@@ -114,9 +114,9 @@ def report_summary(report: Report) -> str:
 def comparison_page(
     report: Report,
     against: Report,
-    verify: Optional[dict[str, Any]] = None,
-    names: tuple[str, str] = ("A", "B"),
-    engines: Engines = (),
+    verify: Optional[dict[str, Any]],
+    names: tuple[str, str],
+    engines: Engines,
 ) -> str:
     """Changes from `against` to `report`, as HTML; the network is drawn as in `report`."""
     before, after = Network(against), Network(report)

@@ -43,7 +43,7 @@ def print_pairs(out: Console, rows: Iterable[tuple[str, str]]) -> None:
     out.print(table)
 
 
-def print_list(out: Console, titles: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> None:
+def print_list(out: Console, titles: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int]) -> None:
     """`print_table` without lines and margins, for many rows of few words."""
     _print(out, Table(box=None, padding=(0, 1, 0, 1), pad_edge=True), titles, list(rows), right)
 

@@ -40,7 +40,7 @@ from qdq_translator.translation.report.terminal_summary import (
 )
 
 
-def print_report(report: Report, everything: bool = False, above: Sequence[Section] = ()) -> None:
+def print_report(report: Report, everything: bool, above: Sequence[Section] = ()) -> None:
     """Prints a report: at most `LINES` lines, or all of it with `everything`. above: sections before it."""
     short = (_print_head, _print_short, _print_messages)
     whole = (
@@ -379,7 +379,7 @@ def _end(row: End) -> tuple[str, str, str, str]:
     return row.name, shape(row.shape), scale(row.scale) or ("float" if row.is_float else "integer"), row.hex or ""
 
 
-def print_comparison(comparison: Comparison, everything: bool = False, above: Sequence[Section] = ()) -> None:
+def print_comparison(comparison: Comparison, everything: bool, above: Sequence[Section]) -> None:
     """Print two reports side by side. comparison: from `changes.compare`. above: sections that precede it."""
     parts = (_print_sides, _print_changed_layers, _print_changed_scales, _print_worse)
     sections = (functools.partial(part, comparison=comparison, everything=everything) for part in parts)

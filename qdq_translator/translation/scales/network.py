@@ -227,10 +227,9 @@ class Network:
 
     # ---------------------------------------------------------------- nodes left as they are
 
-    def leave(self, node: Node, why: str, last: bool = False) -> None:
-        """Record why a rewrite left a node as it is; the first reason stays, unless a later one is `last`."""
-        if last or id(node) not in self._reasons:
-            self._reasons[id(node)] = (node, why)
+    def leave(self, node: Node, why: str) -> None:
+        """Record why a rewrite left a node as it is; the first reason stays."""
+        self._reasons.setdefault(id(node), (node, why))
 
     @property
     def reasons(self) -> dict[str, str]:

@@ -50,15 +50,15 @@ def make_plan(
     graph: Graph,
     types: TensorTypes,
     scales: ScaleTable,
-    kept: frozenset[str] = frozenset(),
-    floats: Optional[Mapping[str, str]] = None,
+    kept: frozenset[str],
+    floats: Mapping[str, str],
 ) -> list[LayerPlan]:
     """One row per node, in graph order, for a GPU (`planning.layers.settle` applies the DLA's limits). A layer is INT8
     if every float input and output has a scale (fact 5.5) and the user does not keep it in FP16 (`kept`). floats:
     tensors that deliberately have no scale -> reason."""
     real = {name for name in graph.tensors() if types.is_float(name) and not graph.is_constant(name)}
     tails = _tails(graph, real, scales)
-    rows = [_plan_layer(node, graph, types, real, scales, tails, floats or {}) for node in graph.nodes]
+    rows = [_plan_layer(node, graph, types, real, scales, tails, floats) for node in graph.nodes]
     for index, row in enumerate(rows):
         if row.name in kept and row.precision != NO_PRECISION:
             rows[index] = dataclasses.replace(row, precision=FP16, reason=KEPT, listed=True, by_design=True)

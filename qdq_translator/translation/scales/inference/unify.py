@@ -146,7 +146,7 @@ def sharing(tensor: str, layers: Mapping[str, list[str]], context: Context) -> l
     return found if len(found) < len(readers) else []
 
 
-def free_sets(context: Context, freed: Collection[str] = ()) -> list[list[str]]:
+def free_sets(context: Context, freed: Collection[str]) -> list[list[str]]:
     """Sets of tensors whose scales change together, without sets that contain a scale of the model (except `freed`) or
     the output of a bounded operator (rule B1)."""
     graph, scales, unions = context.graph, context.scales, Unions[str]()

@@ -109,7 +109,7 @@ def estimate_costs(
     placed: Sequence[Verdict],
     models: tuple[Optional[CostModel], GpuModel],
     note: str,
-    whole: Optional[tuple[float, float]] = None,
+    whole: Optional[tuple[float, float]],
 ) -> CostPlan:
     """Estimate every layer, in linear time. placed: one for each node. models: of DLA (None gives bytes only) and
     GPU. note: as from `choose_model`. whole: see `CostPlan`."""

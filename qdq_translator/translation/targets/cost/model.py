@@ -182,7 +182,7 @@ def _mode(power_mode: Optional[str], dla_clock: Optional[float], platform: str) 
     return found
 
 
-def choose_clock(power_mode: Optional[str], dla_clock: Optional[float], platform: str = "") -> float:
+def choose_clock(power_mode: Optional[str], dla_clock: Optional[float], platform: str) -> float:
     """The clock in GHz, even if no figures were published for it. Raises UsageError if it is not known."""
     mode = _mode(power_mode, dla_clock, platform)
     if mode.clock_ghz is None:
