@@ -435,6 +435,7 @@ def test_q7_c1_the_first_declared_output_is_the_tensor_whatever_the_order_of_nod
     assert scales_of(t) == {"y": f32(0.2), "o": f32(0.2)}
     smaller = model(f"{text} {pair('a', second, scale=scale[second])} }}", big=np.float32(0.01), **S)
     assert scales_of(same_function(smaller)) == {"y": f32(0.05), "o": f32(0.01)}
+    assert scales_of(same_function(smaller, on_conflict="min")) == {"y": f32(0.01), "o": f32(0.01)}
 
 
 def test_q7_dq_that_is_output_and_read() -> None:

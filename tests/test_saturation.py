@@ -113,6 +113,21 @@ def test_networks_that_are_compared_saturate_once_a_tensor(bound: float) -> None
             assert np.abs(run(graph, x) - wanted).max() < 1e-4
 
 
+def test_a_tensor_under_the_name_of_its_dequantized_values_saturates_too() -> None:
+    """An output 'y' between two quantizers: 'n' is 'z1' in the written network, and 'y' a copy of it."""
+    body = (
+        "n = Neg(x) Q = QuantizeLinear(n, s, z) y = DequantizeLinear(Q, s, z) R = QuantizeLinear(y, t, z) "
+        "z1 = DequantizeLinear(R, t, z)"
+    )
+    out = "float[1,N,A,B] y, float[1,N,A,B] z1"
+    source = Graph.from_model(model(f"{body}|int8 z = {{0}}, float t = {{0.2}}", out))
+    written = Graph.from_model(model("z1 = Neg(x) y = Identity(z1)|int8 z = {0}", out))
+    saturate_both(source, written, {"z1": 0.1, "y": 0.1})
+    for graph in (source, written):
+        found = Session(graph.to_model(), "float").run({"x": values()})
+        assert all(np.abs(found[name] + np.clip(values(), -12.7, 12.8)).max() < 1e-5 for name in ("y", "z1"))
+
+
 def test_opset_10_has_the_bounds_as_attributes() -> None:
     made = model(MODELS["int8"])
     made.opset_import[0].version = 10

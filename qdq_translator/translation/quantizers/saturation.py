@@ -13,7 +13,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from qdq_translator.translation.ir import operators
-from qdq_translator.translation.ir.constants import Constants, is_dequantize, is_quantize
+from qdq_translator.translation.ir.constants import Constants, is_dequantize, is_quantize, is_quantizer
 from qdq_translator.translation.ir.graph import Graph, Node
 from qdq_translator.translation.ir.qparams import QuantParams, along
 from qdq_translator.translation.ir.types import TensorTypes
@@ -64,11 +64,26 @@ def saturate_both(
     that are equal, whose saturation is a node of the written one. idle: ends (0 lower, 1 upper) of others that are left
     out, because no data reach them."""
     work = _Saturated(source, missing_zero_point, as_int8=True, saturating=saturating, idle=idle)
-    names = {node.inputs[0] for node in work.constants.varying if is_quantize(node) and _is_symmetric(work, node)}
+    symmetric = [node for node in work.constants.varying if is_quantizer(node) and _is_symmetric(work, node)]
+    names = {node.inputs[0]: node.inputs[0] for node in symmetric if is_quantize(node)}
+    for end in source.outputs.keys() & {node.outputs[0] for node in symmetric if is_dequantize(node)}:
+        # the written network has what is quantized under the name of the output, but for copies
+        made, quantized = written.producer.get(end), _quantized(source, end)
+        is_other = made is None or made.is_op("Identity") or quantized in scales
+        names.setdefault(end, end if is_other else quantized)
     work.run()
     stated = {name: scale for name, scale in scales.items() if name in names}
-    for graph in (source, written):
-        saturate_at(graph, stated)
+    saturate_at(source, {names[name]: scale for name, scale in stated.items()})
+    saturate_at(written, stated)
+
+
+def _quantized(graph: Graph, name: str) -> str:
+    """The tensor that the first of the quantizers in a row before `name` reads."""
+    node = graph.producer.get(name)
+    while node is not None and is_quantizer(node):
+        name = node.inputs[0]
+        node = graph.producer.get(name)
+    return name
 
 
 def _is_symmetric(work: _Saturated, node: Node) -> bool:
