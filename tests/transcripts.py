@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
 import sys
 import tempfile
 from pathlib import Path
-from typing import Callable, Iterator, Mapping, NamedTuple
+from typing import Any, Callable, Iterator, Mapping, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -25,10 +26,14 @@ from onnx import numpy_helper
 
 from benchmarks.networks import residual
 from qdq_translator.cli import main
+from qdq_translator.core.formats.calibration_cache import CalibrationCache
+from qdq_translator.core.formats.rows import plain
+from qdq_translator.core.formats.tune_rows import FP16, Cost, Goal, Measured, Tuned
 from qdq_translator.translation.ir.io import load_model
 from tests import records
 from tests.conftest import DATA, OWN_MODELS
 from tests.small_models import model, pair
+from tests.tuning_rows import tuned
 
 FOLDER = DATA / "transcripts"
 _ONE = {"s": np.float32(0.05), "t": np.float32(0.1), "v": np.float32(0.02), "z": np.int8(0), "zu": np.uint8(100)}
@@ -75,16 +80,69 @@ _MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "dynamic": _dynamic,
     "attention": _attention,
     "residual": lambda: residual(4),
+    "plain": lambda: model("g (float[1,4,8,8] x) => (float[1,4,8,8] y) { c = Conv (x, w3) y = Relu (c) }", **_WEIGHTS),
     "brevnet": lambda: onnx.load(OWN_MODELS / "brevnet_int8__brevitas.onnx"),
 }
+
+
+def _engine(*chosen: tuple[str, bool]) -> str:
+    """Layer information of an engine of `residual`: each layer, and whether it runs in INT8."""
+    rows = []
+    for name, int8 in chosen:
+        end = {"Name": name, "Dimensions": [1], "Format/Datatype": "Int8 format" if int8 else "FP16 format"}
+        rows.append({"Name": name, "LayerType": "CaskConvolution", "Inputs": [end], "Outputs": [end]})
+    return json.dumps({"Layers": rows, "Bindings": ["input", "Relu_48_out"]})
+
+
+def _profile(**times: float) -> str:
+    return json.dumps(
+        [{"count": 9}, *({"name": name.replace("__", " + "), "averageMs": ms} for name, ms in times.items())]
+    )
+
+
+def _tuning() -> str:
+    """Points of a search: some on the front, one given up early, one beyond the limit, one as given."""
+
+    def point(ms: float, score: float, complete: bool = True, kept: tuple[str, ...] = (), **changes: Any) -> Tuned:
+        return Tuned(
+            "start",
+            changes,
+            kept,
+            Cost(ms, int(ms), 1 - ms, 1),
+            Measured(score, 8, complete, 0.95 - score, (0.93 - score, 0.97 - score)),
+        )
+
+    points = [
+        point(0.4, 0.93, infer_add_scales=True, infer_mul_scales=True, equalize=True),
+        point(0.2, 0.80, calibrate_method="mse", kept=("Conv_7", "Add_23")),
+        point(0.3, 0.70, complete=False, unify_scales="data"),
+        point(0.5, 0.94),
+        Tuned(FP16, {}, ("Conv_7",), Cost(None, 0, 0.0, 1), Measured(0.95, 8, True, 0.0)),
+    ]
+    made = tuned(points, points[:2], goal=Goal(0.1, 0.45, True), seconds=0.0)
+    return json.dumps(plain(made))
+
+
+_TEXTS: Mapping[str, Callable[[], str]] = {
+    "a.json": lambda: _engine(("Conv_7 + Relu_10", True), ("Conv_17 + Add_23 + Relu_24", False), ("Conv_31", True)),
+    "b.json": lambda: _engine(("Conv_7 + Relu_10", False), ("Conv_17 + Add_23 + Relu_24", True), ("Conv_41", True)),
+    "times_a.json": lambda: _profile(Conv_7__Relu_10=0.25, Conv_31=0.5),
+    "times_b.json": lambda: _profile(Conv_7__Relu_10=0.5, Conv_41=0.125),
+    "tune.json": _tuning,
+    "verified.json": lambda: (FOLDER / "verified.json").read_text(encoding="utf-8"),
+    "float.cache": lambda: CalibrationCache("TRT-8602-EntropyCalibration2", {"x": 0.05, "c": 0.25}).to_text(),
+}
+"""Other files -> their content."""
+_READ = (".onnx", ".json", ".txt", ".cache", ".sh", ".html", ".h", ".md", ".py", ".pbtxt")
+"""Files that are texts, or read as such."""
 _TOOLS = ("onnxruntime", "modelopt", "modelopt-torch", "pytorch-quantization")
 
 
 class Session(NamedTuple):
-    """models: names in `_MODELS`, whose files the commands find in their folder."""
+    """files: names in `_MODELS` or `_TEXTS`, which the commands find in their folder."""
 
     name: str
-    models: tuple[str, ...]
+    files: tuple[str, ...]
     commands: tuple[str, ...]
 
 
@@ -157,6 +215,23 @@ SESSIONS = (
         "report kept --against dla",
         "report kept --html page.html --overlay overlay.json",
     )),
+    Session("engines", ("residual", "a.json", "b.json", "times_a.json", "times_b.json", "tune.json", "verified.json"), (
+        "translate residual.onnx --preset gpu --platform jetpack-6.2 -o gpu",
+        "report gpu --layer_info a.json --profile times_a.json",
+        "report gpu --layer_info a.json b.json --profile times_a.json times_b.json --all --html engines.html",
+        "report gpu --layer_info b.json --profile times_b.json --json --overlay overlay.json",
+        "report gpu --tuning tune.json --verify verified.json --html page.html",
+    )),
+    Session("explicit_cache", ("plain", "dynamic", "float.cache"), (
+        "explicit plain.onnx -c float.cache -o gpu",
+        "explicit plain.onnx -c float.cache --consumer onnxruntime -o restored",
+        "explicit dynamic.onnx -o dla --asymmetric keep --on dla --shapes x:1x4x8x8 --allow_fp16",
+        "explicit dynamic.onnx -o int8 --asymmetric widen --io_types int8 --scale_type fp32",
+    )),
+    Session("deploy", ("mixed",), (
+        "deploy mixed.onnx --board agx-orin --consumers trtexec python cudla onnxruntime triton --skip recover verify -o dla",
+        "deploy mixed.onnx --board gpu --consumers trtexec deepstream ultralytics --skip recover verify -o gpu",
+    )),
     Session("several", ("brevnet", "dynamic"), (
         "translate brevnet.onnx dynamic.onnx --preset dla -o both",
         "translate brevnet.onnx dynamic.onnx nothing.onnx --preset gpu -o gpu --json",
@@ -175,8 +250,11 @@ def transcript(session: Session) -> list[str]:
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"COLUMNS": "110", "NO_COLOR": "1"}):
         os.chdir(folder)
         try:
-            for name in session.models:
-                onnx.save(_MODELS[name](), f"{name}.onnx")
+            for name in session.files:
+                if name in _MODELS:
+                    onnx.save(_MODELS[name](), f"{name}.onnx")
+                else:
+                    Path(name).write_text(_TEXTS[name](), encoding="utf-8")
             return [line for command in session.commands for line in _run(command)]
         finally:
             os.chdir(before)
@@ -190,9 +268,9 @@ def _run(command: str) -> Iterator[str]:
     for text in (out.getvalue(), err.getvalue()):
         yield from _lines(text)
     for path, data in _files().items():
-        if old.get(path) != data:
+        if old.get(path) != data and not path.endswith(".whl"):
             yield f"=> {path}"
-            yield from _content(path, data)
+            yield from _content(path, data) if path.endswith(_READ) else (f"{len(data)} bytes",)
 
 
 def _files() -> dict[str, bytes]:
@@ -214,17 +292,17 @@ def _content(path: str, data: bytes) -> Iterator[str]:
     if path.endswith(".html"):
         text = re.sub(r"<style>.*?</style>|<script>.*?</script>|<meta http-equiv.*?>", "", text, flags=re.S)
         text = re.sub(r"(?<=[\]}]),(?=[\[{\"])", ",\n", text)
-    elif path.endswith(".json"):
-        text = re.sub(r'"options": \{.*?\}', '"options": {}', text, flags=re.S)
     yield from _lines(text)
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Without digests, versions, times of measurement, and spaces of layout."""
-    text = re.sub(r"\b[0-9a-f]{16,}\b", "DIGEST", text)
+    """Without digests, versions, the folder, options (which would change with every new one), and spaces of layout."""
+    text = text.replace(os.path.realpath(os.getcwd()), "HERE")
+    text = re.sub(r'"options": \{.*?\}', '"options": {}', text, flags=re.S).replace("\0", "\\0")
+    text = re.sub(r"(?<![.\w])[0-9a-f]{16,}\b", "DIGEST", text)
     text = re.sub(r"qdq-translator \d[\w.]*", "qdq-translator VERSION", text)
     for line in text.split("\n"):
-        line = re.sub(r"[ \t]+", " ", line).strip()
+        line = re.sub(r"[ \t─]+", " ", line).strip()
         if line:
             yield line
 
