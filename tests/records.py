@@ -73,6 +73,7 @@ _EVERY = {
 }  # fmt: skip
 """Sets of options for the models of the repository and those of the campaigns. assume_scales: as `qdq-translator plan`."""
 
+WITHOUT_TENSORRT = mock.patch("qdq_translator.translation.targets.platforms.installed_tensorrt", return_value=None)
 _LARGE = 50_000
 """Models of so many bytes only under two of these sets: a record has a line a node."""
 
@@ -128,7 +129,7 @@ def _lines(case: Case) -> list[str]:
     options = dict(case.options)
     assume = options.pop("assume_scales", False)
     try:
-        with mock.patch("qdq_translator.translation.targets.platforms.installed_tensorrt", return_value=None):
+        with WITHOUT_TENSORRT:
             made = translate(model_of(case), TranslateOptions(**options), assume_scales=assume)
         return [*_network(made), *_scales(made), *_plan(made), *_said(made)]
     except UserError as error:

@@ -9,6 +9,7 @@ commands for TensorRT and Polygraphy. It is compared as records are: numbers wit
 from __future__ import annotations
 
 import contextlib
+import html
 import io
 import json
 import os
@@ -24,6 +25,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+import qdq_translator
 from benchmarks.networks import residual
 from qdq_translator.cli import main
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
@@ -151,7 +153,47 @@ def _views(made: str) -> tuple[str, ...]:
     return (f"report {made}", f"report {made} --all", *(f"report {made} --fix_list {tool}" for tool in _TOOLS))
 
 
+_TRANSLATE = (
+    "--target gpu --trt_calib_version 08602", "--trt_calib_version 110000", "--platform nothing", "--platform thor --on dla",
+    "--preset dla --platform drive-os-6.0.9", "--preset dla --cost power_mode=15W", "--preset dla --cost dla_clock=0.6",
+    "--preset dla --cost power_mode=7W", "--preset dla --cost model=tune.json", "--dla_rewrites never", "--as_is --without infer_add_scales",
+    "--preset gpu --without infer_everything", "--preset gpu --max_bits_lost 65", "--as_is --dla_output 4d", "--unify_scales data",
+    "--asymmetric keep", "--keep_model --rename_node_outputs", "--preset dla --cache_algorithm minmax", "--recover",
+    "--calibration equalize", "--preset gpu --keep_fp16 nothing", "--preset dla --fail over_ms=0.0001 on_gpu_fallback under_int8_macs=99",
+    "--preset dla --parts always --begin nothing", "--preset dla --parts always", "--preset dla --parts model --dla_rewrites off", "--graph_optimizer onnxoptimizer --strict",
+    "--preset dla --dla_rewrites force --weights float", "--preset gpu --shapes images:2x4x8x8",
+    "--as_is --addtl_ops_to_infer_adjacent_scales Elu Nothing --infer add", "--keep_norm_fp16 --preset gpu --parts always --end d",
+)  # fmt: skip
+"""Options of translate: what they change, or why they are refused."""
+_BUILD = (
+    "--mem_pools nothing:1", "--mem_pools workspace:2GiB", "--mem_pools dlaSRAM:3", "--dla_core 2", "--allow_gpu_fallback", "--dla_standalone",
+    "--input_io_formats int9:chw", "--input_io_formats int8:hwc4", "--input_io_formats int8:nothing", "--input_io_formats int8:chw,fp16:chw,fp16:chw",
+    "--output_io_formats int8:chw32", "--precision fp16 --input_io_formats int8:chw", "--precision fp32", "--precision best --print polygraphy",
+    "--builder_optimization_level 3 --platform jetpack-5.1.1", "--builder_optimization_level 3", "--parser_flags adjust_for_dla", "--timing_cache t.cache --sparsity force",
+    "--print polygraphy --timing_cache t.cache --precision_constraints prefer --mem_pools workspace:64", "--target xavier-dla", "--platform jetpack-5.1.1 --layer_info l.json",
+    "--profile times.json --skip_inference", "--profile times.json --verbose --save_engine e.engine", "--opt_shapes images:1x4x8x8", "--opt_shapes nothing:1",
+    "--input_io_formats fp16:dla_hwc4+chw,int8:dla_linear",
+)  # fmt: skip
+_DLA_BUILD = (
+    "--dla_core 2", "--dla_core 1 --print polygraphy", "--dla_standalone --allow_gpu_fallback", "--dla_standalone --input_io_formats fp32:chw",
+    "--dla_standalone --input_io_formats int8:dla_linear --output_io_formats fp16:dla_linear --print polygraphy", "--target gpu",
+    "--dla_standalone --input_io_formats int8:dla_hwc4 --output_io_formats int8:dla_linear --mem_pools dlaLocalDRAM:512", "--precision explicit -i mixed.onnx",
+    "--platform jetpack-5.1.1 --dla_standalone", "--dla_core 1 --allow_gpu_fallback --parser_flags adjust_for_dla", "--parser_flags nothing",
+)  # fmt: skip
 SESSIONS = (
+    Session("options", ("mixed", "tune.json"), tuple(f"translate mixed.onnx -o made {options}" for options in _TRANSLATE)),
+    Session("builds", ("mixed",), (
+        "translate mixed.onnx --preset gpu --platform jetpack-6.2 -o gpu",
+        "translate mixed.onnx --preset dla --platform jetpack-6.2 -o dla",
+        *(f"build gpu {options}" + " --print trtexec" * ("--print" not in options) for options in _BUILD),
+        *(f"build dla {options}" + " --print trtexec" * ("--print" not in options) for options in _DLA_BUILD),
+    )),
+    Session("python", ("mixed", "residual"), (
+        ">>> translate('mixed.onnx')",
+        ">>> translate('residual.onnx', preset='dla', board='agx-orin')",
+        ">>> plan('mixed.onnx', target='orin-dla')",
+        ">>> explicit('residual.onnx')",
+    )),
     Session("gpu", ("mixed",), (
         "translate mixed.onnx --preset gpu --platform jetpack-6.2 --annotate -o gpu --json",
         *_views("gpu"),
@@ -246,8 +288,8 @@ SESSIONS = (
 
 def transcript(session: Session) -> list[str]:
     """Its lines: each command with its exit status, what it printed, and the files that it wrote or changed."""
-    before = Path.cwd()
-    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"COLUMNS": "110", "NO_COLOR": "1"}):
+    before, terminal = Path.cwd(), mock.patch.dict(os.environ, {"COLUMNS": "110", "NO_COLOR": "1"})
+    with tempfile.TemporaryDirectory() as folder, terminal, records.WITHOUT_TENSORRT:
         os.chdir(folder)
         try:
             for name in session.files:
@@ -263,8 +305,12 @@ def transcript(session: Session) -> list[str]:
 def _run(command: str) -> Iterator[str]:
     out, err, old = io.StringIO(), io.StringIO(), _files()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = main(shlex.split(command))
-    yield f"$ {command}  # {status}"
+        if command.startswith(">>> "):
+            value = eval(command[4:], {name: getattr(qdq_translator, name) for name in qdq_translator.__all__})
+            print(value, html.unescape(value._repr_html_()), sep="\n")
+            yield command
+        else:
+            yield f"$ {command}  # {main(shlex.split(command))}"
     for text in (out.getvalue(), err.getvalue()):
         yield from _lines(text)
     for path, data in _files().items():
@@ -290,7 +336,6 @@ def _content(path: str, data: bytes) -> Iterator[str]:
         return
     text = data.decode("utf-8", "surrogateescape")
     if path.endswith(".html"):
-        text = re.sub(r"<style>.*?</style>|<script>.*?</script>|<meta http-equiv.*?>", "", text, flags=re.S)
         text = re.sub(r"(?<=[\]}]),(?=[\[{\"])", ",\n", text)
     yield from _lines(text)
 
@@ -298,6 +343,7 @@ def _content(path: str, data: bytes) -> Iterator[str]:
 def _lines(text: str) -> Iterator[str]:
     """Without digests, versions, the folder, options (which would change with every new one), and spaces of layout."""
     text = text.replace(os.path.realpath(os.getcwd()), "HERE")
+    text = re.sub(r"<style>.*?</style>|<script>.*?</script>|<meta http-equiv.*?>", "", text, flags=re.S)
     text = re.sub(r'"options": \{.*?\}', '"options": {}', text, flags=re.S).replace("\0", "\\0")
     text = re.sub(r"(?<![.\w])[0-9a-f]{16,}\b", "DIGEST", text)
     text = re.sub(r"qdq-translator \d[\w.]*", "qdq-translator VERSION", text)

@@ -159,13 +159,13 @@ def _check_mode(request: BuildRequest, version: Version) -> None:
     if request.mode in ("fp16", "fp32") and "int8:" in f"{request.input_io_formats},{request.output_io_formats}":
         raise UsageError(
             f"An engine in {request.mode.upper()} has no INT8 inputs or outputs.",
-            "Choose fp16 formats, or another --mode.",
+            "Choose fp16 formats, or another --precision.",
         )
     if request.mode == "explicit" and request.on_dla:
         raise UserError(
             f"TensorRT {dotted(version)} builds Q/DQ models for a GPU only: a DLA supports them from TensorRT 11.4.1 "
             "on (fact 0.2).",
-            "Leave --mode explicit out (implicit INT8 is the way to that DLA), or choose --target gpu.",
+            "Leave --precision explicit out (implicit INT8 is the way to that DLA), or choose --target gpu.",
         )
     if request.builder_optimization_level is not None and version < (8, 6, 0):
         raise UserError(
