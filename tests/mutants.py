@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _NOT_HERE = ("onnxoptimizer_backend.py",)
 """Runs on Python 3.9 alone, and is tested there (.ci/run)."""
 _MOST_SECONDS = 20
-_MOST_RECORDS = 150
+_MOST_RECORDS, _MOST_TRANSCRIPTS = 150, 5
 _RECORDS, _TRANSCRIPTS = "test_records.py", "test_transcripts.py"
 """Tests of these come first, because they take little time and compare all that is made; transcripts all that is shown."""
 _SHOWN = ("/translation/report/", "/translation/files/")
@@ -312,8 +312,14 @@ def _source(test: Any) -> str:
     return inspect.getsource(test)
 
 
+def _said(item: Any) -> str:
+    """The source of a test; the commands of a transcript."""
+    session = getattr(item, "callspec", None) and item.callspec.params.get("session")
+    return "\n".join(session.commands) if session else _source(getattr(item, "function", item.module))
+
+
 def tests_of(name: str, line: int, items: Mapping[str, Any]) -> list[str]:
-    """The tests of a file's folder: some records, the transcripts, then those that share most rare words with the function around the
+    """The tests of a file's folder: some records, the transcripts nearest in words, then those that share most rare words with the function around the
     line, those of all folders later, last those that start a process, which has the file unchanged."""
     text = (ROOT / name).read_text(encoding="utf-8")
     around = [
@@ -326,13 +332,8 @@ def tests_of(name: str, line: int, items: Mapping[str, Any]) -> list[str]:
     own = tuple(own_tests(name))
     mine = [test for test in items if test.startswith(own)]
     records = [test for test in mine if _RECORDS in test]
-    transcripts = [test for test in mine if _TRANSCRIPTS in test]
     random.Random(line).shuffle(records)
-    said = {
-        test: _source(getattr(items[test], "function", items[test].module))
-        for test in mine
-        if _RECORDS not in test and _TRANSCRIPTS not in test
-    }
+    said = {test: _said(items[test]) for test in mine if _RECORDS not in test}
     words = {test: asked & _words(f"{test} {source}") for test, source in said.items()}
     count = collections.Counter(word for found in words.values() for word in found)
     close = {
@@ -343,7 +344,8 @@ def tests_of(name: str, line: int, items: Mapping[str, Any]) -> list[str]:
     others = sorted(said, key=lambda test: ("subprocess" in said[test], test.startswith(of_all), -close[test]))
     recorded = ("/translation/" in name or "/core/" in name) and not any(folder in name for folder in _SHOWN)
     first = _MOST_RECORDS if recorded else 0
-    return [*records[:first], *transcripts, *others, *records[first:]]
+    nearest = [test for test in others if _TRANSCRIPTS in test][:_MOST_TRANSCRIPTS]
+    return [*records[:first], *nearest, *(test for test in others if test not in nearest), *records[first:]]
 
 
 def prepare(name: str, index: int, items: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

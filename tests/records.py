@@ -284,28 +284,28 @@ def facts(text: str) -> str:
 _NUMBER = re.compile(r"~?-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
-def _same(kept: str, now: str) -> bool:
-    """Equal, or equal but for numbers with a fraction, which may differ by 1 in 100,000 or in their last digit."""
+def _same(kept: str, now: str, most: float = 1e-5) -> bool:
+    """Equal, or equal but for numbers with a fraction, which may differ by `most` of their value or in their last digit."""
     if kept == now:
         return True
     if _NUMBER.sub("#", kept) != _NUMBER.sub("#", now):
         return False
-    return all(map(_close, _NUMBER.findall(kept), _NUMBER.findall(now)))
+    return all(_close(a, b, most) for a, b in zip(_NUMBER.findall(kept), _NUMBER.findall(now)))
 
 
-def _close(kept: str, now: str) -> bool:
+def _close(kept: str, now: str, most: float) -> bool:
     if kept == now or "." not in kept + now:
         return kept == now
     a, b = Decimal(kept.lstrip("~")), Decimal(now.lstrip("~"))
     digit = Decimal((0, (1,), max(a.as_tuple().exponent, b.as_tuple().exponent)))
-    return abs(a - b) <= max(digit, Decimal("1e-5") * max(abs(a), abs(b)), Decimal("2e-5") * ("~" in kept))
+    return abs(a - b) <= max(digit, Decimal(most) * max(abs(a), abs(b)), Decimal("2e-5") * ("~" in kept))
 
 
-def differences(kept: list[str], now: list[str]) -> str:
-    """'' where the records are equal, else a unified diff."""
-    if len(kept) == len(now) and all(map(_same, kept, now)):
+def differences(kept: list[str], now: list[str], most: float = 1e-5) -> str:
+    """'' where the records are equal, else a unified diff. most: see `_same`."""
+    if len(kept) == len(now) and all(_same(old, line, most) for old, line in zip(kept, now)):
         return ""
-    close = {line: old for old, line in zip(kept, now) if _same(old, line)}
+    close = {line: old for old, line in zip(kept, now) if _same(old, line, most)}
     return "\n".join(
         difflib.unified_diff(kept, [close.get(line, line) for line in now], "kept", "now", n=1, lineterm="")
     )

@@ -10,5 +10,7 @@ from tests.transcripts import SESSIONS, Session, kept, transcript
 
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda session: session.name)
 def test_commands_print_and_write_what_was_recorded(session: Session) -> None:
-    now = transcript(session)
-    assert not differences(kept(session), now), differences(kept(session), now)
+    if session.name.startswith("desk/lab_"):
+        pytest.importorskip("onnxruntime")
+    found = differences(kept(session), transcript(session), session.tolerance)
+    assert not found, found

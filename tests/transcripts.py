@@ -4,17 +4,24 @@
 
 A record (tests/records.py) holds what is made of a model; a transcript holds how it is shown and written: terminal, page, JSON,
 commands for TensorRT and Polygraphy. It is compared as records are: numbers with a tolerance, all else exactly.
+
+Sessions of `SESSIONS` show every file that a command writes. Those of `tests/data/transcripts/desk/` are the lines that begin with
+`$ ` there, run in a folder with what `desk` puts there, and show what is printed (`! `: on stderr). Beside `qdq-translator` there
+are `cat` (contents of files), `ls`, `py` (an expression, with `qt` and `np`) and `engine FOLDER FILE [WORD]` (layer information as
+TensorRT would write it). In those whose name begins with `lab_` numbers are compared with 3%.
 """
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import html
 import io
 import json
 import os
 import re
 import shlex
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -25,10 +32,13 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-import qdq_translator
+import qdq_translator as qt
 from benchmarks.networks import residual
+from qdq_translator._version import __version__
 from qdq_translator.cli import main
+from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
+from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.formats.tune_rows import FP16, Cost, Goal, Measured, Tuned
 from qdq_translator.translation.ir.io import load_model
@@ -141,11 +151,15 @@ _TOOLS = ("onnxruntime", "modelopt", "modelopt-torch", "pytorch-quantization")
 
 
 class Session(NamedTuple):
-    """files: names in `_MODELS` or `_TEXTS`, which the commands find in their folder."""
+    """files: names in `_MODELS` or `_TEXTS`, which the commands find in their folder; none for a session at the desk."""
 
     name: str
     files: tuple[str, ...]
     commands: tuple[str, ...]
+
+    @property
+    def tolerance(self) -> float:
+        return 0.03 if self.name.startswith("desk/lab_") else 1e-5
 
 
 def _views(made: str) -> tuple[str, ...]:
@@ -283,6 +297,104 @@ SESSIONS = (
 )  # fmt: skip
 
 
+SESSIONS += tuple(
+    Session(
+        f"desk/{path.stem}",
+        (),
+        tuple(line[2:] for line in path.read_text(encoding="utf-8").split("\n") if line[:2] == "$ "),
+    )
+    for path in sorted((FOLDER / "desk").glob("*.txt"))
+)
+
+
+# ---------------------------------------------------------------- the desk
+
+
+def desk(folder: Path) -> None:
+    """A trained network with Q/DQ and its samples; a float network with data; one that only a GPU runs whole."""
+    for source, name in ((EXAMPLE_MODEL, "digits.onnx"), (DATA / "ordinary_log.txt", "build.log")):
+        shutil.copy(source, folder / name)
+    with np.load(EXAMPLE_SAMPLES) as data:
+        np.savez(folder / "digits.npz", input=data["input"][:24], labels=data["labels"][:24])
+        np.save(folder / "images.npy", data["input"][:24])
+        np.save(folder / "labels.npy", data["labels"][:24])
+    random = np.random.RandomState(0)
+    text = """g (float[N,3,16,16] x) => (float[N,8,1,1] y) { [stem] a = Conv <pads = [1,1,1,1]> (x, w) [act] b = Relu (a)
+        [gate] c = HardSwish (b) [wide] d = Conv (c, v) [sum] e = Add (d, c) [norm] f = Erf (e) [head] h = Conv (f, u)
+        [pool] y = GlobalAveragePool (h) }"""
+    shapes = {"w": (8, 3, 3, 3), "v": (8, 8, 1, 1), "u": (8, 8, 1, 1)}
+    arrays = {name: (random.randn(*shape) / 4).astype(np.float32) for name, shape in shapes.items()}
+    onnx.save(model(text, **arrays), folder / "float.onnx")
+    np.savez(folder / "float.npz", x=random.randn(12, 3, 16, 16).astype(np.float32))
+    text = f"""g (float[1,4,8,8] x) => (float[1,4,8,8] y) {{ {pair("x", "p")} [conv] c = Conv (p, w) [elu] e = Elu (c)
+        {pair("e", "q")} [last] y = Conv (q, w) }}"""
+    scales = {"s": np.float32(0.05), "z": np.int8(0)}
+    onnx.save(model(text, w=random.randn(4, 4, 1, 1).astype(np.float32), **scales), folder / "elu.onnx")
+    (folder / "nets").mkdir()
+    (folder / "empty").mkdir()
+    for name in ("a", "b"):
+        shutil.copy(folder / "elu.onnx", folder / "nets" / f"{name}.onnx")
+    (folder / "nets" / "c.onnx").write_bytes(b"no model")
+
+
+def engine(folder: str, file: str, word: str = "") -> None:
+    """The layers of a translation as an engine has them: as planned, or with `word` otherwise."""
+    words = {"int8": "Thirty-two wide channel vectorized row major Int8 format", "fp16": "Row major linear FP16 format"}
+    rows, times = [], [{"count": 10}]
+    plan = TranslationFiles.locate(folder).read_report("plan")["plan"]
+    for index, row in enumerate(plan):
+        kind = words[
+            "fp16" if word == "half" and index % 2 else row["precision"] if row["precision"] in words else "fp16"
+        ]
+        name = f"{{ForeignNode[{row['name']}]}}" if word == "regions" and row["device"] == "dla" else row["name"]
+        if word == "moved" and index == 1:
+            rows.append(
+                _layer(f"Reformatting CopyNode for Input Tensor 0 to {name}", "Reformat", words["fp16"], kind, index)
+            )
+        if word == "half" and index == 3:
+            continue
+        rows.append(_layer(name, "DLA" if name != row["name"] else "CaskConvolution", kind, kind, index))
+        times.append({"name": rows[-1]["Name"], "averageMs": 0.001 * (1 + index % 5)})
+    Path(file).write_text(json.dumps({"Layers": rows, "Bindings": []}))
+    Path(file).with_suffix(".profile").write_text(json.dumps(times))
+
+
+def _layer(name: str, kind: str, before: str, after: str, index: int) -> dict[str, Any]:
+    ends = ([{"Name": f"t{index + n}", "Format/Datatype": form}] for n, form in enumerate((before, after)))
+    return {"Name": name, "LayerType": kind, **dict(zip(("Inputs", "Outputs"), ends))}
+
+
+def _contents(patterns: list[str]) -> Iterator[str]:
+    for path in sorted(found for pattern in patterns for found in glob.glob(pattern, recursive=True)):
+        if os.path.isfile(path):
+            yield f"== {path}\n{Path(path).read_text(encoding='utf-8', errors='replace')}"
+
+
+def _at_the_desk(line: str) -> Iterator[str]:
+    """A line of a session at the desk with what it prints."""
+    yield f"$ {line}"
+    command, _, rest = line.partition(" ")
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        if command == "cat":
+            print("\n".join(_contents(shlex.split(rest))))
+        elif command == "ls":
+            print("\n".join(path for path in _files() if path.startswith(f"{rest}/")))
+        elif command == "engine":
+            engine(*shlex.split(rest))
+        elif command == "py":
+            try:
+                value = eval(rest, {"qt": qt, "np": np})
+                print(json.dumps(value, indent=1) if isinstance(value, (dict, list)) else value)
+            except (qt.UserError, TypeError) as error:
+                print(f"{type(error).__name__}: {error}")
+        else:
+            status = main(shlex.split(rest))
+    yield from _lines(out.getvalue())
+    yield from (f"! {text}" for text in _lines(err.getvalue()))
+    yield from [f"[status {status}]"] * bool(status)
+
+
 # ---------------------------------------------------------------- what a session prints and writes
 
 
@@ -292,6 +404,9 @@ def transcript(session: Session) -> list[str]:
     with tempfile.TemporaryDirectory() as folder, terminal, records.WITHOUT_TENSORRT:
         os.chdir(folder)
         try:
+            if not session.files:
+                desk(Path())
+                return [line for command in session.commands for line in _at_the_desk(command)]
             for name in session.files:
                 if name in _MODELS:
                     onnx.save(_MODELS[name](), f"{name}.onnx")
@@ -306,7 +421,7 @@ def _run(command: str) -> Iterator[str]:
     out, err, old = io.StringIO(), io.StringIO(), _files()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         if command.startswith(">>> "):
-            value = eval(command[4:], {name: getattr(qdq_translator, name) for name in qdq_translator.__all__})
+            value = eval(command[4:], {name: getattr(qt, name) for name in qt.__all__})
             print(value, html.unescape(value._repr_html_()), sep="\n")
             yield command
         else:
@@ -346,7 +461,8 @@ def _lines(text: str) -> Iterator[str]:
     text = re.sub(r"<style>.*?</style>|<script>.*?</script>|<meta http-equiv.*?>", "", text, flags=re.S)
     text = re.sub(r'"options": \{.*?\}', '"options": {}', text, flags=re.S).replace("\0", "\\0")
     text = re.sub(r"(?<![.\w])[0-9a-f]{16,}\b", "DIGEST", text)
-    text = re.sub(r"qdq-translator \d[\w.]*", "qdq-translator VERSION", text)
+    text = re.sub(rf"(?<![.\d]){re.escape(__version__)}(?![.\d])", "VERSION", text)
+    text = re.sub(r'("seconds": )[\d.e-]+|\b\d+\.\d+ s\b', r"\1SECONDS", text)
     for line in text.split("\n"):
         line = re.sub(r"[ \t─]+", " ", line).strip()
         if line:
@@ -364,7 +480,7 @@ def write(words: list[str]) -> int:
     for session in SESSIONS:
         if not words or any(word in session.name for word in words):
             lines = transcript(session)
-            if records.differences(kept(session), lines):
+            if records.differences(kept(session), lines, session.tolerance):
                 (FOLDER / f"{session.name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
                 changed += 1
     return changed

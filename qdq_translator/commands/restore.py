@@ -27,8 +27,9 @@ def restore(source: str, output: Path, options: ExplicitCommand) -> int:
     model, read_from = load_model(source)
     cache, stated = read_lone_cache(Path(options.cache), Path(source))
     named = options.keep_fp16
-    precisions = read_layer_argument(named[0].lstrip("@")) if named[:1] and named[0][:1] == "@" else {}
-    restored = made.restore(model, cache.scales, precisions or dict.fromkeys(named, "fp16"), stated)
+    from_file = bool(named) and named[0].startswith("@")
+    precisions = read_layer_argument(named[0][1:]) if from_file else dict.fromkeys(named, "fp16")
+    restored = made.restore(model, cache.scales, precisions, stated)
     graph = Graph.from_model(restored.model)
     OnnxRuntime().check_pairs(Graph.from_model(load_model(source)[0]), graph, {}, Diagnostics())
     read = [Path(p) for p in (source, options.cache, *(name.lstrip("@") for name in named)) if p]

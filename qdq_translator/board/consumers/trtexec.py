@@ -17,7 +17,7 @@ from qdq_translator.translation.files.trtexec.request import BuildRequest, Netwo
 TITLE = "trtexec"
 SOURCES = ("docs.nvidia.com/deeplearning/tensorrt (trtexec)", "docs/facts.md, section 3")
 OUTPUTS = "board_outputs.json"
-COLLECT = """#!/bin/sh
+COLLECT = r"""#!/bin/sh
 # Builds the engine, runs it once on stored inputs and packs the log, layer information, times and outputs.
 set -eu
 cd -- "$(dirname -- "$0")"
