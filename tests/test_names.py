@@ -8,18 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 
-from qdq_translator import TranslateOptions, Translation, translate
+from qdq_translator import Translation, translate
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.lab.simulate.implicit import copy_model
 from qdq_translator.translation.ir.constants import is_dequantize, is_quantize
 from qdq_translator.translation.ir.graph import Graph
 from qdq_translator.translation.passes.names import name_nodes
 from tests.conftest import need_shared, zoo_paths
-from tests.small_models import model, pair
+from tests.small_models import model
 from tests.test_zoo_function import REFUSED, options_for
 
 DLA = {
@@ -182,36 +181,6 @@ def test_every_name_exists(path: Path, names: str, tmp_path: Path) -> None:
         explicit = hostile(explicit)
     flags = DLA if (TRANSLATED.index(path) + (names == "hostile")) % 2 else {}
     assert_names_exist(translate(explicit, options_for(path, **flags)), explicit, tmp_path)
-
-
-def dense(text: str, inputs: str = "float[1,4] x", node: str = "fc") -> onnx.ModelProto:
-    made = model(
-        f"g ({inputs}) => (float[1,3] y) {{{text}}}", w=np.eye(4, 3, dtype=np.float32), s=np.float32(0.1), z=np.int8(0)
-    )
-    next(n for n in made.graph.node if n.op_type == "Gemm").name = node
-    return made
-
-
-def test_nodes_that_rewrites_add_are_born_with_legal_names(tmp_path: Path) -> None:
-    explicit = dense(pair("a", "q") + "h = Gemm (q, w)\nr = Relu (h)\ny = Sigmoid (r)", "float[1,4] a")
-    for value in explicit.graph.input:
-        value.name = "a,in"
-    explicit.graph.node[0].input[0] = "a,in"
-    made = translate(explicit, TranslateOptions(**{**DLA, "dla_rewrites": "force"}))
-    assert "a_in_4d_reshape" in {n.name for n in made.graph.nodes}
-    assert "a,in_4d_reshape" not in json.dumps(made.report)
-    assert_names_exist(made, explicit, tmp_path)
-
-
-def test_the_reason_follows_a_node_that_gets_another_name(tmp_path: Path) -> None:
-    """Gemm `fc` beside a tensor `fc_output` is called `fc_node` in the end, and says why D5 left it."""
-    explicit = dense(
-        pair("x", "q") + "fc_output = Relu (q)\nh = Gemm (fc_output, b)\ny = Relu (h)", "float[1,4] x, float[4,3] b"
-    )
-    made = translate(explicit, TranslateOptions(**DLA))
-    left = {row.node: row.why for row in made.rewrites.left(made.dla)}
-    assert "fc" not in left and left["fc_node"].startswith("a product of two activations")
-    assert_names_exist(made, explicit, tmp_path)
 
 
 def test_a_name_made_of_an_operator_is_legal() -> None:

@@ -74,15 +74,6 @@ def test_what_follows_is_no_cause_of_its_own() -> None:
     assert transpose.cause == "c" and "it would follow from 'c'" in transpose.reason
 
 
-def test_a_later_tensor_can_be_the_cause_of_an_earlier_one() -> None:
-    """The inverse sigmoid (rule S5) hands a scale back, nothing hands it on: the Sigmoid's output is the root."""
-    body = "c = Conv (xq, w) g = Sigmoid (c) a = Add (xq, g)" + pair("a", "aq") + "y = Relu (aq)"
-    made = causes_of(body, inference="reference")
-    (cause,) = made.causes.causes
-    assert (cause.tensor, cause.follows) == ("g", ("c",))
-    assert set(cause.layers) == {"Conv_c", "Sigmoid_g", "Add_a"}
-
-
 def test_options_that_work_only_together() -> None:
     """The Mul's output comes with concat scales, and only with it the Conv's output through the Mul."""
     body = (

@@ -13,7 +13,6 @@ from onnx.reference import ReferenceEvaluator
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UserError
-from qdq_translator.translation.targets.parser_network import ParsedNetwork
 from tests.explicit_reference import bypassed, random_inputs
 from tests.small_models import f32, initializer, model, ops, pair, same_function, scales_of, translated
 
@@ -90,15 +89,6 @@ def test_f1_gemm_bias_shapes_that_fold(shape: tuple[int, ...]) -> None:
     assert ops(t) == ["Gemm"]
 
 
-@pytest.mark.usefixtures("without_normal_forms")
-@pytest.mark.parametrize("rows, shape", [(4, (4, 1)), (5, (5, 4)), (4, (4, 4)), (5, (5, 1))])
-def test_f1_gemm_bias_shapes_that_do_not(rows: int, shape: tuple[int, ...]) -> None:
-    """A bias that differs from row to row is no bias per channel, even where the sizes agree."""
-    text = f"g (float[{rows},3] x) => (float[{rows},4] y) {{ {pair('x', 'd')} c = Gemm(d, w, b)  {NORM} }}"
-    t = same_function(model(text, w=weights(3, 4), b=weights(*shape), **BN, **S))
-    assert ops(t) == ["Gemm", "BatchNormalization"]
-
-
 @pytest.mark.parametrize(
     "body, output, kept",
     [
@@ -117,11 +107,6 @@ def test_f1_not_folded(body: str, output: str, kept: bool) -> None:
     t = same_function(model(text, opset=14, w=weights(4, 3, 3, 3), **BN, **S))
     assert ("BatchNormalization" in ops(t)) == kept
     assert [told.node for told in t.diagnostics.of_rule("F1")] == ["BatchNormalization_y"] * kept
-
-
-def test_f1_matmul_of_higher_rank_is_left() -> None:
-    text = f"g (float[2,4,3] x) => (float[2,4,4] y) {{ {pair('x', 'd')} c = MatMul(d, w) {NORM} }}"
-    assert ops(same_function(model(text, w=weights(3, 4), **BN, **S))) == ["MatMul", "BatchNormalization"]
 
 
 @pytest.mark.parametrize("shared", ["weights", "bias", "weight is an output", "bias is an output", "bias and beta"])
@@ -144,12 +129,6 @@ def test_f1_two_batchnorms_on_one_weight() -> None:
         c = Conv(d, w)  {NORM}  e = Conv(d, w)  v = BatchNormalization(e, be, ga, va, va) }}"""
     t = same_function(model(text, w=weights(4, 3, 3, 3), **BN, **S))
     assert ops(t) == ["Conv", "Conv"] and len({n.input[1] for n in t.model.graph.node}) == 2
-
-
-def test_f1_parameters_behind_an_identity() -> None:
-    text = f"""g (float[1,3,6,6] x) => (float[1,4,4,4] y) {{ {pair("x", "d")} w = Identity(w0)  c = Conv(d, w)
-        g2 = Identity(ga)  y = BatchNormalization(c, g2, be, me, va) }}"""
-    assert ops(same_function(model(text, w0=weights(4, 3, 3, 3), **BN, **S))) == ["Conv"]
 
 
 def test_f1_scale_of_the_folded_output_stays() -> None:
@@ -186,41 +165,6 @@ def test_f2_padding_with_zero(reader: str, relu: bool, folded: bool) -> None:
     text = f"g (float[1,3,8,8] x) => (float[a,b,c,d] y) {{ {before} {pair('r', 'q')} p = Pad(q, pads)  y = {reader} }}"
     t = same_function(model(text, w=weights(4, 3, 3, 3), pads=PADS, **S))
     assert ("Pad" not in ops(t)) == folded
-
-
-@pytest.mark.parametrize(
-    "pad, folded",
-    [
-        ("Pad(q, pads, low)", True),
-        ("Pad(q, pads, one)", False),
-        ("Pad(q, channels)", False),
-        ("Pad(q, negative)", False),
-        ('Pad<mode="edge">(q, pads)', False),
-        ("Pad(q, pads, dynamic)", False),
-    ],
-)
-def test_f2_maxpool_of_other_paddings(pad: str, folded: bool) -> None:
-    text = f"""g (float[1,3,8,8] x, float dynamic) => (float[a,b,c,d] y) {{ r = Relu(x) {pair("r", "q")} p = {pad}
-        y = MaxPool<kernel_shape=[3,3]>(p) }}"""
-    explicit = model(text, pads=PADS, low=np.float32(np.finfo(np.float32).min), one=np.float32(1),
-                     channels=np.array([0, 1, 0, 0, 0, 0, 0, 0]), negative=np.array([0, 0, -1, 0, 0, 0, 0, 0]), **S)  # fmt: skip
-    t = same_function(explicit, random_inputs(explicit, 2))
-    assert ("Pad" not in ops(t)) == folded
-    assert [told.node for told in t.diagnostics.of_rule("F2")] == ["Pad_p"] * (not folded)
-
-
-def test_f2_a_window_in_padding_only() -> None:
-    """A dilated window of two may hit the left and the right padding and nothing else: 0 before, lowest after."""
-    text = f"""g (float[1,1,3,3] x) => (float[1,1,1,1] y) {{ r = Relu(x) {pair("r", "q")} p = Pad(q, pads)
-        y = MaxPool<kernel_shape=[2,2], dilations=[4,4]>(p) }}"""
-    t = same_function(model(text, pads=np.array([0, 0, 1, 1, 0, 0, 1, 1]), **S))
-    assert "Pad" in ops(t)
-
-
-def test_f2_indices_count_in_the_padded_tensor() -> None:
-    text = f"""g (float[1,1,4,4] x) => (float[1,1,4,4] y, int64[1,1,4,4] i) {{ r = Relu(x) {pair("r", "q")} p = Pad(q, pads)
-        y, i = MaxPool<kernel_shape=[3,3]>(p) }}"""
-    assert "Pad" in ops(same_function(model(text, pads=np.array([0, 0, 1, 1, 0, 0, 1, 1]), **S)))
 
 
 @pytest.mark.parametrize("scale, folded", [(0.05, True), (0.2, False)])
@@ -272,13 +216,6 @@ def test_f3_weights_that_are_standardized_in_the_graph() -> None:
     real = rows[0].astype(np.float64) * 0.05
     want = (real - real.mean(1, keepdims=True)) / np.sqrt(real.var(1, keepdims=True) + 0.001) * gain[:, None]
     np.testing.assert_allclose(initializer(done, "v"), want.reshape(4, 3, 3, 3), rtol=1e-5, atol=1e-6)
-
-
-def test_f3_a_constant_for_many_readers() -> None:
-    text = f"""g (float[2,3] x) => (float[2,3] y) {{ k = Constant<value = float[3] {{1.0, 2.0, 3.0}}>()  {pair("x", "d")}
-        a = Add(d, k)  b = Mul(a, k)  y = Sub(b, k) }}"""
-    t = same_function(model(text, **S))
-    assert ops(t) == ["Add", "Mul", "Sub"] and len(t.model.graph.initializer) == 1
 
 
 def test_f3_a_graph_output_that_is_constant() -> None:
@@ -337,16 +274,6 @@ def test_f6_axes_of_reductions(op: str, axes: Any) -> None:
     node = t.model.graph.node[0]
     assert list(node.input) == ["x"] and [list(a.ints) for a in node.attribute if a.name == "axes"] == (
         [axes] if axes else []
-    )
-
-
-@pytest.mark.parametrize("size, parts", [(6, 3), (7, 3), (5, 2), (4, 4)])
-def test_f6_split_num_outputs(size: int, parts: int) -> None:
-    names = ", ".join(f"o{i}" for i in range(parts))
-    outputs = ", ".join(f"float[2,n{i}] o{i}" for i in range(parts))
-    lowered(
-        f"g (float[2,{size}] x) => ({outputs}) {{ {pair('x', 'd')} {names} = Split<axis=1, num_outputs={parts}>(d) }}",
-        18,
     )
 
 
@@ -412,14 +339,6 @@ def test_f6_refused_where_not_exact(call: str, x: str, opset: int, word: str) ->
     assert "opset 17" in str(refusal.value) and call.split("(")[0].split("<")[0] in str(refusal.value)
 
 
-def test_f6_a_refused_lowering_changes_nothing() -> None:
-    """Without a platform it is a warning only; the nodes that could have been rewritten keep their opset 18 form."""
-    text = f"g (float[1,3,4,4] x) => (float[1,3,4,4] y) {{ {pair('x', 'd')} m = ReduceMean(d, axes)  a = Add(d, m)  y = CenterCropPad<axes=[2]>(a, four) }}"
-    t = same_function(model(text, opset=18, axes=np.array([2, 3]), four=np.array([4]), **S))
-    assert [o.version for o in t.model.opset_import] == [18] and list(t.model.graph.node[0].input) == ["x", "axes"]
-    assert any(d.code == "W-F6" and "CenterCropPad" in d.message for d in t.diagnostics)
-
-
 def test_f6_tensorrt_10_keeps_its_opset() -> None:
     text = f"g (float[1,3,4,4] x) => (float[1,3,1,1] y) {{ {pair('x', 'd')} y = ReduceMean(d, axes) }}"
     t = same_function(model(text, opset=18, axes=np.array([2, 3]), **S), platform="jetpack-6.2")
@@ -437,19 +356,6 @@ def test_f6_kernel_shape_and_weights_as_initializers() -> None:
     assert set(conv.input[1:]) <= {i.name for i in t.model.graph.initializer}
 
 
-def test_f6_a_computed_weight_is_told() -> None:
-    text = f"g (float[1,3,6,6] x, float[4,3,3,3] w) => (float[1,4,4,4] y) {{ {pair('x', 'd')} v = Exp(w)  y = Conv(d, v) }}"
-    (told,) = [d for d in same_function(model(text, **S)).diagnostics if d.code == "W-F6"]
-    assert told.tensor == "v" and told.node == "Conv_y"
-
-
-@pytest.mark.parametrize("output", ["", ", float[1,3] k"])
-def test_f6_an_initializer_called_like_a_node(output: str) -> None:
-    text = f"g (float[2,3] x) => (float[2,3] y{output}) {{ {pair('x', 'd')} [k] y = Add(d, k) }}"
-    t = same_function(model(text, k=weights(1, 3), **S), platform="jetpack-6.2")
-    assert "k" not in {i.name for i in t.model.graph.initializer} and "k_const_output" in t.automatic
-
-
 def test_f6_tensors_called_as_tensorrt_would_call_its_own() -> None:
     text = f"""g (float[2,3] x) => (float[2,3] y) {{ {pair("x", "d")} k_output = Exp(d)  a = Add(k_output, k)  gemm_output = Sin(a)
         [gemm] b = Gemm(gemm_output, w)  sm_output = Abs(b)  [sm] y = Softmax(sm_output) }}"""
@@ -458,18 +364,6 @@ def test_f6_tensors_called_as_tensorrt_would_call_its_own() -> None:
     made_up = {f"{n.name}_output" for n in t.model.graph.node if n.op_type in ("Gemm", "Softmax")}
     made_up |= {f"{i.name}_output" for i in t.model.graph.initializer}
     assert not tensors & made_up and not set(t.automatic) & tensors
-
-
-@pytest.mark.parametrize("platform", ["jetpack-5.1.1", "jetpack-6.0", "jetpack-6.2"])
-def test_f6_nodes_called_like_a_helper_of_the_parser(platform: str) -> None:
-    """A Split of three parts makes layers sp, sp_0 and sp_1 (10.x: sp_1, sp_3, because slices count too)."""
-    names = {"jetpack-6.2": ("sp_1", "sp_3")}.get(platform, ("sp_0", "sp_1"))
-    text = f"""g (float[3,2] x) => (float[1,2] y, float[1,2] u) {{ {pair("x", "d")} [sp] a, b, c = Split(d, parts)
-        [{names[0]}] e = Exp(a) [{names[1]}] f = Sin(b) [ONNXTRT_Broadcast] u = Cos(c) y = Add(e, f) }}"""
-    t = same_function(model(text, parts=np.array([1, 1, 1]), **S), platform=platform)
-    called = [n.name for n in t.model.graph.node]
-    assert called[0] == "sp" and not {*names, "ONNXTRT_Broadcast"} & set(called)
-    assert not ParsedNetwork(t.graph, t.types, t.hardware.tensorrt).misnamed
 
 
 def test_f6_a_name_that_looks_like_a_helper_and_is_none_stays() -> None:

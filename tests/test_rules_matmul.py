@@ -43,22 +43,6 @@ def test_w1_a_bias_stays_beside_its_matmul(bias: tuple[int, ...]) -> None:
     assert ops(t) == ["Reshape", "MatMul", "Add", "Reshape", "Tanh"]
 
 
-def test_w1_what_is_added_to_each_row_does_not_move() -> None:
-    values = np.random.default_rng(2).standard_normal((5, 4)).astype(np.float32)
-    t = matmul("3,5,6", "3,5,4", "m = MatMul(d, v)  y = Add(m, b)", b=values)
-    assert ops(t) == ["Reshape", "MatMul", "Reshape", "Add"]
-
-
-def test_w1_readers_of_one_tensor_share_its_matrix() -> None:
-    t = matmul("3,5,6", "3,5,4", "m = MatMul(d, v)  n = MatMul(d, v)  a = Relu(n)  y = Sub(m, a)")
-    assert ops(t).count("Reshape") == 3 and ops(t).count("MatMul") == 2
-
-
-def test_w1_a_graph_output_without_scale_gets_none_before_its_reshape() -> None:
-    t = matmul("3,5,6", "3,5,4", "y = MatMul(d, v)")
-    assert ops(t) == ["Reshape", "MatMul", "Reshape"] and set(scales_of(t)) == {"x", "x_2d"}
-
-
 def test_w1_two_matrices_and_weights_with_one_scale_stay() -> None:
     assert ops(matmul("5,6", "5,4", "y = MatMul(d, v)")) == ["MatMul"]
     text = f"g (float[3,5,6] x) => (float[3,5,4] y) {{ {pair('x', 'd')} q = QuantizeLinear(w, s, z)  v = DequantizeLinear(q, s, z)  y = MatMul(d, v) }}"

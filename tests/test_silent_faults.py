@@ -41,22 +41,6 @@ def test_q10_pad_drops_the_code_that_it_pads_with(mode: str, value: str) -> None
     assert ops(t) == ["Pad", "Abs"] and scales_of(t) == {"x": 0.5, "p": 0.5}
 
 
-@pytest.mark.parametrize("kind", ["int32", "uint8"])
-@pytest.mark.parametrize("through", [False, True])
-def test_q1_a_quantizer_on_integers(kind: str, through: bool) -> None:
-    """The scale belongs to the float tensor behind a Cast, because integers never have one (rule S2)."""
-    source, before = ("i", f"i = Cast<to={6 if kind == 'int32' else 2}>(x)") if through else ("x", "")
-    text = f"""g ({"float" if through else kind}[4,3] x) => (float[4,3] y, float[4,3] v) {{ {before}
-        {pair(source, "d")} {pair(source, "e")} y = Abs(d)  v = Neg(e) }}"""
-    t = translated(model(text, **S))
-    assert ops(t) == (["Cast"] if through else []) + ["Cast", "Abs", "Neg"]  # one Cast for both quantizers
-    assert scales_of(t) == {f"{source}_float": 0.5}
-    x = np.arange(12).reshape(4, 3)
-    results = run(t.model, {"x": x.astype(np.float32 if through else kind)})
-    np.testing.assert_array_equal(results[0], x.astype(np.float32))
-    np.testing.assert_array_equal(results[1], -x.astype(np.float32))
-
-
 def test_f3_a_shape_that_contradicts_the_network_decides_nothing() -> None:
     """The file says 7x7 where the network makes 16x16: one window of 7x7 would be another mean (rule D4)."""
     text = f"g (float[1,4,16,16] x) => (float[1,4,1,1] y) {{ {pair('x', 'd')} a = Relu(d)  y = ReduceMean<axes=[2,3]>(a) }}"
@@ -84,21 +68,6 @@ def test_f3_shapes_behind_an_unknown_operator_are_the_file_s() -> None:
     assert any(v.name == "p" for v in t.model.graph.value_info)
 
 
-def test_d5_a_body_that_reads_a_rewritten_tensor() -> None:
-    """The body of an If reads [N, C]; the tensor inside the region is [N, C, 1, 1]."""
-    text = f"""g (float[1,3,2,2] x, bool c) => (float[1,5] y, float[1,8] v) {{ {pair("x", "q")}
-        f = Flatten(q)  h = Gemm<transB=1>(f, w1)  r = Relu(h)  y = Gemm<transB=1>(r, w2)
-        v = If<then_branch = g1 () => (float[1,8] t) {{ t = Identity(r) }}, else_branch = g2 () => (float[1,8] e) {{ e = Neg(r) }}>(c) }}"""
-    explicit = model(text, w1=check.weights(1, 8, 12), w2=check.weights(2, 5, 8), **S)
-    plain, rewritten = (translated(explicit, **check.ORIN, dla_rewrites=on) for on in (False, True))
-    assert "Conv" in ops(rewritten) and "Gemm" not in ops(rewritten)
-    for flag in (True, False):
-        feed = {"x": np.random.default_rng(3).standard_normal((1, 3, 2, 2)).astype(np.float32), "c": np.array(flag)}
-        for want, got in zip(run(plain.model, feed), run(rewritten.model, feed)):
-            assert want.shape == got.shape
-            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("body", [False, True])
 def test_quantizers_of_another_domain_are_refused(body: bool) -> None:
     inner = "q = other.QuantizeLinear(x, s, z)  d = other.DequantizeLinear(q, s, z)"
@@ -108,28 +77,6 @@ def test_quantizers_of_another_domain_are_refused(body: bool) -> None:
     with pytest.raises(UserError) as refusal:
         translate(model(text, domains=("other",), **S))
     assert "'q'" in str(refusal.value) if body else "of domain 'other'" in str(refusal.value)
-
-
-@pytest.mark.parametrize("weights", ["baked", "float"])
-@pytest.mark.parametrize("moved", [False, True])
-def test_q7_codes_of_a_constant_that_are_a_graph_output(weights: str, moved: bool) -> None:
-    """The output keeps its name and holds what the codes stand for."""
-    values = np.random.default_rng(2).standard_normal((4, 4, 1, 1)).astype(np.float32)
-    scale = (np.abs(values).max(axis=(1, 2, 3)) / np.float32(127)).astype(np.float32)
-    codes = "c = QuantizeLinear<axis=0>(w, ws, wz)  " + (
-        "o = Transpose<perm=[1,0,2,3]>(c)" if moved else "o = Identity(c)"
-    )
-    text = f"""g (float[1,4,5,5] x) => (float[1,4,5,5] y, int8[4,4,1,1] o) {{ {pair("x", "d")} {codes}
-        v = DequantizeLinear<axis=0>(c, ws, wz)  y = Conv(d, v) }}"""
-    t = translate(model(text, w=values, ws=scale, wz=np.zeros(4, np.int8), **S), TranslateOptions(weights=weights))
-    onnx.checker.check_model(t.model, full_check=True)
-    assert sorted(ops(t)) == ["Conv", "Identity"]
-    x = np.ones((1, 4, 5, 5), np.float32)
-    result = run(t.model, {"x": x}, ["o"])[0]
-    on_grid = np.rint(values / scale.reshape(4, 1, 1, 1)) * scale.reshape(4, 1, 1, 1)
-    np.testing.assert_allclose(result, on_grid.transpose(1, 0, 2, 3) if moved else on_grid, rtol=1e-6)
-    expected = values if weights == "float" else on_grid
-    np.testing.assert_allclose(initializer(t, t.weights[0].weight), expected, rtol=1e-6)
 
 
 def test_a_model_without_outputs(tmp_path: Path) -> None:
@@ -174,27 +121,6 @@ def test_f6_uneven_split(size: int, parts: int, sizes: list[int]) -> None:
     assert list(initializer(t, node.input[1])) == sizes
     x = np.arange(2 * size, dtype=np.float32).reshape(2, size)
     np.testing.assert_array_equal(np.concatenate(run(t.model, {"x": x}), axis=1), x)
-
-
-def test_f6_a_body_keeps_its_opset() -> None:
-    """What stands in the branch of an If is not rewritten, so that the opset cannot be lowered around it."""
-    branch = "float[2,3] {0}) {{ {0} = Neg(d) }}"
-    body = f"y = If (c) <then_branch = t () => ({branch.format('a')}, else_branch = e () => ({branch.format('b')}>"
-    explicit = model(
-        f"g (float[2,3] x, bool c) => (float[2,3] y) {{ {pair('x', 'd')} {body} }}", 18, s=np.float32(0.1), z=np.int8(0)
-    )
-    with pytest.raises(UserError, match="its body"):
-        translate(explicit, TranslateOptions(platform="jetpack-5.1.1"))
-
-
-def test_q7_codes_of_a_constant_behind_a_cast() -> None:
-    """Only data movement may stand between a constant's codes and the graph output that they are."""
-    text = "g (float[2,3] x) => (float[2,3] y, int32[3] v) { q = QuantizeLinear(k, s, z) v = Cast<to=6>(q) "
-    explicit = model(
-        text + f"{pair('x', 'd')} y = Exp(d) }}", k=np.ones(3, np.float32), s=np.float32(0.1), z=np.int8(0)
-    )
-    with pytest.raises(UserError, match="integer arithmetic on the quantized values"):
-        translate(explicit, TranslateOptions())
 
 
 @pytest.mark.parametrize(
@@ -317,21 +243,6 @@ def test_f6_the_version_of_the_installed_tensorrt(
     assert installed_tensorrt() == found
 
 
-def test_s9_advice_is_for_gpus() -> None:
-    text = (
-        f"g (float[1,2,4,4] x) => (float[1,2,4,4] y) {{ {pair('x', 'd')} c = Conv(d, w)  a = Add(c, d) y = Relu(a) }}"
-    )
-    for target, advice in (("gpu", True), ("orin-dla", False)):
-        t = translated(
-            model(text, w=np.ones((2, 2, 1, 1), np.float32), **S),
-            target=target,
-            platform="jetpack-6.0",
-            add_unary_ew_scales_for_dla=True,
-        )
-        (told,) = t.diagnostics.of_rule("S9")
-        assert bool(told.hint) is advice
-
-
 def test_f9_the_error_of_double_constants_is_that_of_rounding() -> None:
     """Of those that float32 holds as numbers with all their digits: what lies below is next to 0 anyway."""
     values = np.array([1 / 3, 1e-42, 1.0, -0.1])
@@ -355,15 +266,6 @@ def test_d6_integers_and_constants_stay() -> None:
     assert "D6" not in found.rules and "Flatten" in found.ops
 
 
-@pytest.mark.parametrize("first, second", [(0.5, 0.25), (0.25, 0.5)])
-def test_q8_q10_a_series_goes_on_through_data_movement(first: float, second: float) -> None:
-    """Quantizers in a row are one, also where the codes of the first one are moved in between."""
-    text = """g (float[4,3] x) => (float[3,4] y) { q = QuantizeLinear(x, one, z)  t = Transpose(q)
-        d = DequantizeLinear(t, one, z)  r = QuantizeLinear(d, two, z)  e = DequantizeLinear(r, two, z)  y = Abs(e) }"""
-    t = translated(model(text, one=np.float32(first), two=np.float32(second), z=np.int8(0)))
-    assert set(scales_of(t).values()) == {0.25} and len(t.diagnostics.of_rule("Q8")) == 1
-
-
 def test_q8_c1_what_is_moved_on_saturates_by_itself() -> None:
     """The tensor keeps the scale that its other reader sees; its part, which a second quantizer alone reads, gets the smaller."""
     text = """g (float[4,3] x) => (float[2,3] y, float[4,3] v) { q = QuantizeLinear(x, one, z)  t = Slice(q, i0, i2, i0)
@@ -373,15 +275,3 @@ def test_q8_c1_what_is_moved_on_saturates_by_itself() -> None:
     t = translated(model(text, one=np.float32(0.5), two=np.float32(0.25), **arrays))
     assert scales_of(t) == {"x": 0.5, "t": 0.25}
     assert len(t.diagnostics.of_rule("Q8")) == 1 and not t.diagnostics.of_rule("C1")
-
-
-def test_f9_initializers_of_bodies_become_float32() -> None:
-    """16384 are the bits of 2 in float16, as ONNX's text has them."""
-    text = f"""g (float[2,3] x, bool c) => (float[2,3] y) {{ {pair("x", "d")} h = Cast<to=10>(d)
-        i = If(c)<then_branch = a () => (float16[2,3] u) <float16[1] k = {{16384}}> {{ u = Mul(h, k) }},
-                  else_branch = b () => (float16[2,3] v) {{ v = Neg(h) }}>  y = Cast<to=1>(i) }}"""
-    t = translated(model(text, **S))
-    bodies = [attribute.g for node in t.model.graph.node for attribute in node.attribute if attribute.HasField("g")]
-    assert [tensor.data_type for body in bodies for tensor in body.initializer] == [onnx.TensorProto.FLOAT]
-    for chosen, expected in ((True, 2 * ON_GRID[:2]), (False, -ON_GRID[:2])):
-        np.testing.assert_array_equal(run(t.model, {"x": ON_GRID[:2], "c": np.array(chosen)})[0], expected)

@@ -68,16 +68,6 @@ def test_every_row_holds_what_it_promises(name: str) -> None:
         assert row.bits_lost == pytest.approx(max(raised, default=0.0))
 
 
-def test_rewrites_and_shared_ranges_are_tried_too() -> None:
-    made = translate(mixed(), TranslateOptions(target="orin-dla"), "m")
-    singles = {row.options for row in made.causes.what_if}
-    assert {("--dla_rewrites",), ("--unify_scales max",), ("--infer_concat_scales",)} <= singles
-    together = made.causes.what_if[-1]
-    assert len(together.options) > 2 and together.bits_lost and together.gpu_layers == 0
-    done = translate(mixed(), TranslateOptions(target="orin-dla", **asked(together)), "m")
-    assert [row for row in done.causes.what_if if row.gpu_layers != 0 or row.int8_layers <= together.int8_layers] == []
-
-
 def test_what_changes_no_scale_is_not_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each option that is off is tried, and none of them has anything to work on."""
     judged = []

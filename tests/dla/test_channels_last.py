@@ -68,18 +68,6 @@ def test_between_images_nothing_moves_any_more(batch: str) -> None:
     assert [row.exact for row in found.rewritten.weights] == [True, True]
 
 
-@pytest.mark.parametrize("batch", ["1", "3"])
-def test_tokens(batch: str) -> None:
-    """Residuals, positions and LayerNormalization of a transformer; only the normalizations and both ends stay for the GPU."""
-    block = (
-        "e = Add (x0, pos)\nl = LayerNormalization (e, g)\n" + pair("l", "q") + MLP + "f = Add (e, n)\n"
-        "k = LayerNormalization <axis = 2> (f, g)\ny = MatMul (k, d1)"
-    )
-    found = same(model("5,12", block, batch), batch, bits=False)
-    assert found.gpu()[1] == ["Reshape", "LayerNormalization", "LayerNormalization", "Reshape"]
-    assert found.ops.count("Conv") == 3 and "MatMul" not in found.ops
-
-
 @covers(4)
 def test_case_4_normalization_stays_on_its_axis() -> None:
     body = "t = Transpose <perm = [0, 2, 3, 1]> (x0)\nl = LayerNormalization (t, g)\n" + pair("l", "q")
@@ -144,17 +132,6 @@ def test_not_above_8192_channels() -> None:
     body = pair("x", "x0") + "r = Relu (x0)\ny = MatMul (r, w)"
     found = both(graph("float[1,2,8193] x", "float[b,t,c] y", body, w=wide))
     assert "D18" not in found.rules
-
-
-@pytest.mark.parametrize("batch", ["1", "3"])
-def test_a_bias_goes_into_its_conv(batch: str) -> None:
-    """Where the result before it has no scale of its own."""
-    body = "m = MatMul (x0, d1)\na = Add (b1, m)\nr = Relu (a)\ny = MatMul (r, plain)"
-    found = same(model("5,12", body.replace("plain", "d3"), batch, d3=W2.T[:8].copy()), batch)
-    assert "Add" not in found.ops and found.ops.count("Conv") == 2
-    quantized = body.replace("a = Add (b1, m)", pair("m", "p") + "a = Add (b1, p)")
-    found = same(model("5,12", quantized.replace("plain", "d3"), batch, d3=W2.T[:8].copy()), batch)
-    assert "Add" in found.ops and found.ops.count("Conv") == 2
 
 
 FLAT = "f = Reshape (v, flat)\nk = Gemm (f, d1, b1)\na = Reshape (k, rows)\n"

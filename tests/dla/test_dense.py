@@ -108,22 +108,6 @@ def test_layers_around(batch: str) -> None:
     assert "Flatten" in found.gpu()[0]
 
 
-def test_batch_normalization_before_a_fully_connected_layer() -> None:
-    body = "f = Flatten (q)\na = Gemm <transB = 1> (f, w1, b1)\nr = Relu (a)\n"
-    body += "n = BatchNormalization (r, b1, b1, b1, v)\ny = Gemm <transB = 1> (n, w2, b2)"
-    found = same(ends("3", body, v=np.abs(weights(5, 8)) + np.float32(0.5)), "3")
-    assert found.ops == ["Conv", "Relu", "BatchNormalization", "Conv", "Reshape"]
-
-
-def test_a_tensor_read_outside_keeps_its_two_dimensions() -> None:
-    body = (
-        "f = Flatten (q)\na = Gemm <transB = 1> (f, w1, b1)\nr = Relu (a)\ny = ReduceMax <axes = [0], keepdims = 0> (r)"
-    )
-    found = same(ends("3", body, out="float[k] y"), "3")
-    assert found.rewritten.types.shape("r") == (3, 8)
-    assert found.rewritten.types.shape("r_4d") == (3, 8, 1, 1)
-
-
 def test_shared_weight_is_copied() -> None:
     square = {"v": weights(9, 12, 12)}
     body = "f = Flatten (q)\na = Gemm (f, v)\ny = Gemm <transB = 1> (a, v)"

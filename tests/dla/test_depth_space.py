@@ -29,13 +29,6 @@ def test_cases(op: str, shape: str, layer: str, batch: str) -> None:
     assert found.rewritten.tensor_scales == found.plain.tensor_scales
 
 
-def test_scales_pass_as_before() -> None:
-    body = pair("x", "q") + "m = SpaceToDepth <blocksize = 2> (q)\ny = Relu (m)"
-    found = same(graph("float[1,3,4,4] x", "float[b,c,h,w] y", body), bits=True)
-    assert found.rewritten.tensor_scales == found.plain.tensor_scales
-    assert found.rewritten.scales["m"].origin.rule == "D11"
-
-
 @covers("block sizes above the DLA's limits (stride 8 for the Conv, 22 for the ConvTranspose)")
 @pytest.mark.parametrize(
     ("op", "block", "shape", "applies"),

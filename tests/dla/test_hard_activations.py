@@ -39,14 +39,6 @@ def test_case_2(batch: str) -> None:
     assert data["new_tensors"] == ["m_shifted", "m_gate", "m_product"]
 
 
-def test_case_2_wide_input_shares_its_scale() -> None:
-    body = pair("x", "q", "s2") + "m = HardSwish (q)\n" + END
-    found = same(graph(X, "float[b,c,h,w] y", body, s2=np.float32(0.08)))
-    assert found.rewritten.scales["m_gate"].value == f32(0.08)
-    mul = next(v for v in found.rewritten.dla.layers if v.op == "Mul")  # type: ignore[union-attr]
-    assert mul.verdict == "dla-int8"  # both factors on one scale (limit E1)
-
-
 @pytest.mark.parametrize("reach", [2.0, 8.0, 32.0, 100.0])
 def test_case_2_costs_little_whatever_the_range(reach: float) -> None:
     """The gate keeps 127 steps up to its bound: with the range of the input, of 6 only 24 were left at 32."""
@@ -59,17 +51,6 @@ def test_case_2_costs_little_whatever_the_range(reach: float) -> None:
         made = run(engine(translation).model, {"x": x}, ["y"])[0]
         noise.append(float(np.sqrt(np.mean((made - exact) ** 2))) / (reach / 127))
     assert noise[1] < max(2 * noise[0], 0.5), "steps of the output"
-
-
-def test_no_scales_where_the_result_has_none() -> None:
-    found = same(graph(X, "float[b,c,h,w] m", pair("x", "q") + "m = HardSwish (q)"), bits=False)
-    assert list(found.rewritten.tensor_scales) == ["x"]
-
-
-def test_half_precision() -> None:
-    body = "h = Cast <to = 10> (q)\nm = HardSigmoid (h)\ny = Cast <to = 1> (m)"
-    found = same(graph(X, "float[b,c,h,w] y", pair("x", "q") + body), relative=2e-3)
-    assert "BatchNormalization" in found.ops
 
 
 @pytest.mark.parametrize("op", ["HardSwish", "HardSigmoid"])

@@ -244,16 +244,6 @@ def test_case_6_by_sizes(opset: int, attributes: str, batch: str) -> None:
     assert found.rewritten.tensor_scales == found.plain.tensor_scales
 
 
-def test_factors_from_shape_arithmetic() -> None:
-    body = pair("x", "q") + (
-        "sh = Shape <start = 2> (q)\nf = Cast <to = 1> (sh)\nd = Div (f, f)\ne = Mul (d, two)\n"
-        f"sc = Concat <axis = 0> (ones, e)\nm = Resize <{NEAREST}> (q, , sc)\n" + END
-    )
-    more = {"two": np.float32(2), "ones": np.ones(2, np.float32)}
-    found = same(graph("float[1,2,3,4] x", "float[b,c,h,w] y", body, **more), bits=True)
-    assert found.ops == ["Resize", "Relu"] and not found.gpu()[1]
-
-
 @covers(6)
 @pytest.mark.parametrize("batch", BATCHES[:2])
 @pytest.mark.parametrize(
@@ -283,14 +273,6 @@ def test_case_6_poolings(high: int, wide: int, where: str, batch: str) -> None:
     assert found.gpu() == (["Resize"], []) and "D23" in found.rules
     made = [name for name in found.rewritten.tensor_scales if name.startswith("m_")]
     assert {found.rewritten.scales[name].origin.rule for name in made} == {"D23"}
-
-
-def test_case_6_poolings_in_codes() -> None:
-    """With one scale for all, the simulated engine differs from a Resize that rounds once by one code at most."""
-    found = both(resized(LINEAR, 24, 32))
-    feed = feed_of(found.plain, "1", 3)
-    plain, rewritten = (run(engine(t).model, feed, ["y"])[0] for t in (found.plain, found.rewritten))
-    assert np.abs(plain - rewritten).max() <= 1.01 * SCALE
 
 
 @covers(6)

@@ -168,11 +168,6 @@ def test_case_2_without_keepdims(batch: str) -> None:
     assert found.rewritten.tensor_scales[made] == found.plain.tensor_scales["m"]
 
 
-def test_axes_as_an_input() -> None:
-    found = same(mean("ReduceMean (q, axes)", "6,6", "1", 18, axes=ints(2, 3)), bits=True)
-    assert found.ops == ["AveragePool", "Relu"]
-
-
 @covers(5)
 @pytest.mark.parametrize("size", ["32,20", "35,29"])
 def test_case_5_windows_side_by_side(size: str) -> None:
@@ -308,12 +303,6 @@ def test_case_4_sums(axes: list[int], size: str, batch: str) -> None:
     assert last.op_type == "Conv" and found.gpu() == (["ReduceSum"], [])
     weight = found.rewritten.graph.array(last.inputs[1])
     assert weight is not None and np.ptp(weight) == 0
-
-
-def test_case_4_without_keepdims() -> None:
-    body = pair("x", "q") + "m = ReduceSum <keepdims = 0> (q, axes)\n" + pair("m", "p") + "y = Relu (p)"
-    found = same(graph("float[3,4,6,8] x", "float[b,c] y", body, axes=ints(2, 3)), "3")
-    assert found.ops == ["Conv", "Reshape", "Relu"]
 
 
 @covers("more than 8192 channels")

@@ -79,13 +79,6 @@ def test_case_2_more_layers_reach_int8() -> None:
     assert found.plain.dla.count("dla-int8") < found.rewritten.dla.count("dla-int8")
 
 
-def test_constants_with_one_value_a_channel_are_cut() -> None:
-    middle = "m = Mul (c, k)\n" + SPLIT.format("m")
-    found = same(explicit(middle, k=weights(3, 1, 6, 1, 1)), bits=False)
-    assert found.ops.count("Conv") == 2
-    assert sorted(t.dims[1] for n, t in found.rewritten.graph.initializers.items() if n.startswith("k_part")) == [2, 4]
-
-
 def test_a_part_may_be_a_graph_output() -> None:
     body = CONV + "y0, a2 = Split <axis = 1> (c, sizes)\n" + pair("a2", "a3", "s2") + "y1 = Relu (a3)"
     arrays = {**ARRAYS, "s2": np.float32(0.02)}

@@ -100,23 +100,6 @@ def test_an_input_with_two_readers_stays() -> None:
     assert len(found.rewritten.types.shape("x")) == 3
 
 
-def test_behind_a_fully_connected_layer() -> None:
-    body = "m = GlobalAveragePool (q)\nf = Flatten (m)\ny = Gemm <transB = 1> (f, w1, b1)"
-    found = check(ends(body, "float[b,k] y", w1=weights(1, 8, 12), b1=weights(3, 8)))
-    assert found.ops == ["Conv", "Conv"] and not found.gpu()[1]
-    assert "y" not in found.rewritten.tensor_scales  # rule S2
-
-
-def test_the_scale_of_the_model_stays() -> None:
-    """Before the Reshape or behind it: whichever the model states."""
-    for body in (
-        "c = Conv (q, w)\n" + pair("c", "p") + "y = Flatten (p)",
-        "c = Conv (q, w)\nf = Flatten (c)\n" + pair("f", "y"),
-    ):
-        found = check(ends(body, "float[b,k] y"))
-        assert found.ops == ["Conv"] and found.rewritten.tensor_scales == {"x": SCALE, "y": SCALE}
-
-
 @pytest.mark.parametrize(
     ("body", "out", "why"),
     [
