@@ -171,11 +171,6 @@ def test_wrong_values(call: Callable[[], Any], said: str) -> None:
     assert str(error.value).startswith(said)
 
 
-def test_wrong_choices_are_said_alike(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["translate", str(EXAMPLE_MODEL), "--target", "orin"]) == 2
-    assert "--target: 'orin' is none of gpu, orin-dla, xavier-dla. Did you mean orin-dla?" in capsys.readouterr().err
-
-
 def test_plan_is_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     made = qt.plan(EXAMPLE_MODEL, platform="jetpack-6.2", shapes=["input:1x1x16x16"])
     assert (

@@ -225,53 +225,12 @@ def test_cache_header(
     assert (tmp_path / "o" / "net_precision_config_calib.cache").read_text().splitlines()[0] == header
 
 
-def test_a_default_header_is_seen_at_once(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """TensorRT 10 rejects the default header: the summary says so without --verbose, and not where a platform was named."""
-    monkeypatch.setattr("qdq_translator.translation.targets.platforms.installed_tensorrt", lambda: None)
-    said = "TRT-8600-EntropyCalibration2 (default; name a --platform)"
-    assert run("-i", str(model), "-o", str(tmp_path)) == 0
-    assert said in capsys.readouterr().out
-    assert run("-i", str(model), "-o", str(tmp_path), "--trt_calib_version", "8600") == 0
-    assert "(default" not in capsys.readouterr().out
-
-
 def test_installed_tensorrt_counts_before_the_default(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("qdq_translator.translation.targets.platforms.installed_tensorrt", lambda: (10, 3, 0))
     assert run("-i", str(model), "-o", str(tmp_path)) == 0
     assert (tmp_path / "net_precision_config_calib.cache").read_text().startswith("TRT-100300-")
-
-
-@pytest.mark.parametrize(
-    ("flags", "status", "words"),
-    [
-        (["--platform", "jetpack-7.2.2"], 1, "qdq-translator explicit"),
-        (["--platform", "tensorrt-11.0"], 1, "qdq-translator explicit"),
-        (["--trt_calib_version", "110000"], 1, "qdq-translator explicit"),
-        (["--platform", "toaster-3"], 2, "jetpack-6.0"),
-        (["--trt_calib_version", "8.6.2"], 2, "8602"),
-        (["--shapes", "x"], 2, "NAME:DIMxDIM"),
-        (["--shapes", "y:1x3x8x8"], 1, "Inputs are: x"),
-        (["--fail_under_int8_macs", "101"], 2, "between 0 and 100"),
-    ],
-)
-def test_refused_options(
-    model: Path, tmp_path: Path, flags: list[str], status: int, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Wrong usage is status 2; what is wrong whatever the models are is said once."""
-    assert run("-i", str(model), "-o", str(tmp_path / "o"), *flags) == status
-    assert capsys.readouterr().err.count(words) == 1
-    assert not (tmp_path / "o").exists()
-
-
-def test_json_stands_alone_on_stdout(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("-i", str(model), "-o", str(tmp_path / "o"), "--json") == 0
-    summary: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert summary["status"] == 0
-    assert summary["translated"][0]["scales"] == {"total": 1, "explicit": 1, "automatic": 0}
 
 
 # ---------------------------------------------------------------- several models
@@ -325,13 +284,6 @@ def test_the_translation_alone_writes_the_same_files(preset: str, model: Path, t
     assert alone.keys() >= {f"net{suffix}" for suffix in SUFFIXES} and alone == {name: whole[name] for name in alone}
 
 
-def test_same_file_names_are_refused(model: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    shutil.copy(model, other / "net.onnx")
-    assert run("-i", str(model), str(other / "net.onnx"), "-o", str(tmp_path / "o")) == 2
-
-
 # ---------------------------------------------------------------- bad input
 
 
@@ -373,22 +325,6 @@ def test_every_truncation_is_an_error_not_a_crash(
         status = run("-i", str(tmp_path / "cut.onnx"), "-o", str(tmp_path / "o"))
         error = capsys.readouterr().err
         assert status == 1 and error and "Traceback" not in error, length
-
-
-def test_no_qdq(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    float_model = helper.make_model(
-        helper.make_graph(
-            [helper.make_node("Relu", ["x"], ["y"])],
-            "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
-        )
-    )
-    onnx.save(float_model, tmp_path / "f.onnx")
-    assert "or quantize it first (QAT or PTQ in QDQ format)" in fails(
-        capsys, tmp_path / "o", "-i", str(tmp_path / "f.onnx")
-    )
-    assert not (tmp_path / "o").exists()
 
 
 def test_output_folder_that_cannot_be_written(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -209,39 +209,6 @@ def test_a_damaged_manifest_is_refused_in_a_sentence(
     assert [path.name for path in (tmp_path / "b").iterdir()] == ["deploy.json"]
 
 
-def test_another_board_another_header(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = [str(EXAMPLE_MODEL), "-o", str(tmp_path / "b"), "--skip", "verify", "--board"]
-    for board, header, target in (
-        ("jetpack-6.0", "TRT-8602", "orin-dla"),
-        ("jetpack-7.2", "TRT-101602", "gpu"),
-        ("tensorrt-10.3", "TRT-100300", "gpu"),
-    ):
-        run(capsys, *argv, board)
-        (cache,) = (tmp_path / "b").glob("*_calib.cache")
-        assert cache.read_text().startswith(header)
-        assert json.loads(next((tmp_path / "b").glob("*_report.json")).read_text())["target"] == target
-
-
-@pytest.mark.parametrize(
-    "words, sentence",
-    [
-        (["--board", "jetpack-9"], "Platform 'jetpack-9' is not known"),
-        (["--board", "jetpack-7.2", "--target", "orin-dla"], "jetpack-7.2 has no orin-dla"),
-        (["--board", "jetpack-6.2", "--for", "toaster"], "There is no consumer 'toaster'"),
-        (["--board", "jetpack-6.2", "--skip", "lunch"], "--skip lunch is not a step"),
-        (["--board", "jetpack-6.2", "--for", "ultralytics"], "ultralytics cannot have this network"),
-        (["--board", "jetpack-6.2", "--target", "gpu", "--for", "cudla"], "cudla cannot have this network"),
-    ],
-)
-def test_what_cannot_be_is_said_and_nothing_appears(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
-) -> None:
-    argv = ["deploy", str(EXAMPLE_MODEL), "-o", str(tmp_path / "b"), "--skip", "verify"]
-    assert main([*argv, *words]) in (1, 2)
-    assert sentence in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_name_that_shells_and_programs_would_read_otherwise(tmp_path: Path) -> None:
     model = tmp_path / 'a"""b $(x); \'c\n.onnx'
     shutil.copy(EXAMPLE_MODEL, model)
@@ -254,19 +221,6 @@ def test_a_name_that_shells_and_programs_would_read_otherwise(tmp_path: Path) ->
     (repository,) = (path for path in (folder / "triton").iterdir() if path.is_dir())
     commands = [line for block in page.split("```sh\n")[1:] for line in block.split("\n```")[0].splitlines()]
     assert ["mkdir", "-p", f"triton/{repository.name}/1"] in [shlex.split(line, comments=True) for line in commands]
-
-
-def test_a_foreign_folder_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "thesis.txt").write_text("mine")
-    assert main(["deploy", str(EXAMPLE_MODEL), "--board", "jetpack-6.2", "-o", str(tmp_path / "b")]) == 1
-    assert "is not a bundle of deploy" in capsys.readouterr().err
-    assert [p.name for p in (tmp_path / "b").iterdir()] == ["thesis.txt"]
-
-
-def test_a_float_model_needs_data(float_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["deploy", str(float_file), "--board", "jetpack-6.2", "-o", str(float_file.parent / "b")]) == 1
-    assert "deploy MODEL DATA" in capsys.readouterr().err
 
 
 def test_accuracy_is_measured_and_what_recovers_it_applied(
@@ -683,13 +637,6 @@ def test_a_board_knows_its_dla_and_its_platform(
     assert report["target"] == target
     assert next((tmp_path / "b").glob("*_calib.cache")).read_text().startswith(header)
     assert ("--useDLACore" in (tmp_path / "b" / "build.sh").read_text()) == (target != "gpu")
-
-
-def test_a_board_without_a_dla_and_one_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["deploy", str(EXAMPLE_MODEL), "--board", "orin-nano", "--on", "dla"]) == 2
-    assert "orin-nano has no DLA" in capsys.readouterr().err
-    assert main(["translate", str(EXAMPLE_MODEL), "--board", "agx-orni"]) == 2
-    assert "Did you mean agx-orin?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("decided", "changed", "few"), [(16, 0, "86%"), (64, 2, "91%"), (300, 0, ""), (5000, 40, "")])

@@ -23,10 +23,9 @@ import qdq_translator
 from qdq_translator.cli import main, main_module
 from qdq_translator.commands import COMMANDS, options_of_command
 from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
-from qdq_translator.core.boards import BOARDS
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.options import TranslateCommand
-from qdq_translator.core.parsing import GROUPS, did_you_mean, make_parser, spread
+from qdq_translator.core.parsing import GROUPS, make_parser, spread
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -86,63 +85,10 @@ def test_readers_find_the_default_folder_and_the_model_in_it(desk: Path, capsys:
     assert main(["report", "-i", "c.onnx"]) == 1 and "only of a, b" in capsys.readouterr().err
 
 
-def test_many_models_end_in_a_table_and_failures_stand_in_json(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (desk / "my nets" / "c.onnx").write_bytes(b"no model")
-    assert main(["translate", "my nets"]) == 1
-    table = [
-        line.split()
-        for line in capsys.readouterr().out.splitlines()
-        if re.match(r"\s*(a|b|my nets/c)\.onnx .*\d|.* failed", line)
-    ]
-    assert [row[-1] for row in table] == ["done", "done", "failed"]
-    assert main(["translate", "my nets", "--json"]) == 1
-    written = json.loads(capsys.readouterr().out)
-    assert [row["model"] for row in written["failed"]] == ["my nets/c.onnx"] and len(written["translated"]) == 2
-
-
-def test_the_table_of_many_models_has_the_estimated_time_on_a_dla(
-    desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    asked = ["translate", "my nets", "--target", "orin-dla", "--shapes", "input:1x1x16x16"]
-    assert main([*asked, "--json"]) == 0
-    times = [row["cost"]["milliseconds"] for row in json.loads(capsys.readouterr().out)["translated"]]
-    assert main(asked) == 0
-    lines = capsys.readouterr().out.splitlines()
-    heading = next(i for i, line in enumerate(lines) if line.split()[:1] == ["model"])
-    assert "ms" in lines[heading].split() and max(map(len, lines[heading:])) <= 80
-    for line, time in zip(lines[heading + 2 :], times):
-        assert f"{time:.3g}" in line.split()
-
-
-def test_misspelt_operators_are_told_of(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["translate", "my nets/a.onnx", "--addtl_ops_to_infer_adjacent_scales", "relu"]
-    assert main(asked) == 0
-    assert "warning: The model has no relu operator" in " ".join(capsys.readouterr().out.split())
-    assert main([*asked, "--verbose"]) == 0
-    assert "Did you mean Relu?" in " ".join(capsys.readouterr().out.split())
-    assert main(["translate", "my nets/a.onnx", "--addtl_ops_to_infer_adjacent_scales", "Elu2000", "--strict"]) == 0
-
-
 def test_the_collector_of_cycles_is_on_again(desk: Path) -> None:
     """Whether a model was translated or refused."""
     for model, status in (("my nets/a.onnx", 0), ("missing.onnx", 1)):
         assert gc.isenabled() and main(["translate", model]) == status and gc.isenabled()
-
-
-def test_suggestions(capsys: pytest.CaptureFixture[str]) -> None:
-    cases = (
-        (["tranlate"], "Did you mean translate?"),
-        (["translate", "x", "--infer-mul-scale"], "--infer_mul_scales"),
-        (["translate", "x", "--target", "orin"], "Did you mean orin-dla?"),
-        (["translate", "x", "--platform", "jetpack-62"], "jetpack-6.2"),
-        (["explain", "Q99"], "Did you mean Q9"),
-        (["verify", "a", "b", "translated"], "Use -t PATH"),
-    )
-    for argv, hint in cases:
-        assert main(argv) in (1, 2)
-        assert hint in capsys.readouterr().err, argv
-    assert did_you_mean("leakyrelu", ["LeakyRelu", "Relu"]).startswith("Did you mean LeakyRelu")
 
 
 def test_every_option_of_translate_has_a_group(capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,55 +113,6 @@ def test_version_and_module_of_every_command(command: str, capsys: pytest.Captur
         assert end.value.code == 0 and re.match(r"qdq-translator \d+\.\d+", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(
-    ("argv", "option", "printed"),
-    [
-        (["build", "--print", "-t", "t"], ["--save_engine", "mine.plan"], "--saveEngine=mine.plan"),
-        (["build", "--print", "-t", "t"], ["--builder", "builder_optimization_level=4"], "builderOptimizationLevel=4"),
-        (["build", "--print", "-t", "t"], ["--builder", "skip_inference"], "--skipInference"),
-        (["report", "-t", "t", "--all"], [], "S10"),
-    ],
-)
-def test_an_option_is_seen_in_what_is_printed(
-    argv: list[str], option: list[str], printed: str, desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """And is not there without it; the last one is of translate."""
-    translate = ["translate", "my nets/a.onnx", "-o", "t", "--platform", "jetpack-6.2", "--shapes", "input:1x1x16x16"]
-    assert main([*translate, *([] if option else ["--no_auto_names"])]) == 0
-    capsys.readouterr()
-    assert main(argv) == 0
-    assert printed not in capsys.readouterr().out
-    assert option or main(translate) == 0
-    capsys.readouterr()
-    assert main([*argv, *option]) == 0
-    assert printed in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("argv", "option", "said"),
-    [
-        (["translate", "my nets/a.onnx", "--as_is"], "under_int8_macs=100", "INT8"),
-        (["translate", "my nets/a.onnx", "--board", "agx-orin"], "over_ms=0.0001", "ms"),
-        (["verify", "my nets/a.onnx"], "min_cosine=0.9999999", "cosine"),
-    ],
-)
-def test_fail_is_status_1_with_a_reason(
-    argv: list[str], option: str, said: str, desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["translate", "my nets/a.onnx"]) == 0
-    assert main(argv) == 0
-    capsys.readouterr()
-    assert main([*argv, "--fail", option]) == 1
-    assert said in capsys.readouterr().err
-
-
-def test_every_board_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", *BOARDS]) == 0
-    out = capsys.readouterr().out
-    assert all(f"Board {name}: " in out for name in BOARDS)
-    assert "Board agx-orin: 2 DLA cores of Orin" in out and "Board gpu: no DLA" in out and "50W, 30W" in out
-
-
 def test_a_float_model_is_told_of_data_and_deploy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In words that are right for the command and the function."""
     path = tmp_path / "float.onnx"
@@ -229,30 +126,6 @@ def test_a_float_model_is_told_of_data_and_deploy(tmp_path: Path, capsys: pytest
 
 
 FLOAT = '<ir_version: 8, opset_import: ["" : 17]> g (float[1,4] x) => (float[1,4] y) { y = Relu (x) }'
-
-
-def test_explain_and_platforms(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "W-C1", "s8", "jetpack-6.2", "DLA P3"]) == 0
-    out = capsys.readouterr().out
-    assert all(
-        words in out for words in ("Rule C1", "DLA limit C1", "Rule S8", "TRT-100300", "DLA limit P3", "docs/rules.md")
-    )
-    for words in (
-        ["jetpack-6.2", "--tensorrt", "10.7"],
-        ["JetPack 6.2 with TensorRT 10.7"],
-        ["orin-nx@jetpack-6.2+tensorrt-10.7"],
-    ):
-        assert main(["explain", *words]) == 0
-        assert "TensorRT 10.7.0, cache header TRT-100700, Orin's DLA" in capsys.readouterr().out
-    for unknown in ("jetpack-6.2+tensorrt", "jetpack-99+tensorrt-10.7", "orin-nx@x", "x@jetpack-6.2"):
-        assert main(["explain", unknown]) == 1
-    capsys.readouterr()
-    assert main(["explain", "--all"]) == 0 and len(capsys.readouterr().out.splitlines()) > 100
-    assert main(["explain"]) == 0 and len(capsys.readouterr().out.splitlines()) <= 40
-    assert main(["explain", "platforms", "--json"]) == 0
-    rows = {row["platform"]: row for row in json.loads(capsys.readouterr().out)}
-    assert rows["jetpack-6.0"]["cache_header"] == "8602" and rows["jetpack-7.2.2"]["cache_header"] is None
-    assert main(["explain", "platforms"]) == 0 and max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(
@@ -455,10 +328,3 @@ def test_the_scripts_of_nvidia_add_nothing(desk: Path) -> None:
         assert main_module([*words, "my nets/a.onnx", "-o", name]) == 0
     files = {name: (desk / name / "a_precision_config_calib.cache").read_bytes() for name in ways}
     assert files["script"] == files["as_is"] and len(files["best"]) > len(files["script"])
-
-
-def test_why_a_tensor_has_its_scale(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["translate", "my nets/a.onnx"]) == 0
-    assert main(["explain", "input", "-t", "translated"]) == 0
-    out = capsys.readouterr().out
-    assert "Tensor input: scale" in out and "by rule Q1" in out and "Read by Conv" in out

@@ -83,34 +83,6 @@ def test_a_model_with_quantizers_is_planned_like_the_float_one(
     assert first["dla"]["counts"]["dla-int8"] == first["coverage"]["layers"]["total"]
 
 
-def test_dynamic_shapes_are_asked_for_and_the_plan_still_comes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = "g (float[n,4,h,8] x) => (float[n,4,h,8] y) { y = Relu (x) }"
-    path = saved(model(text), tmp_path)
-    report = planned(capsys, "-i", path)
-    assert report["cost"]["milliseconds"] is None and report["dla"]["counts"]["dla-int8"] == 1
-    assert main(["plan", "-i", path]) == 0
-    assert "DATA --shapes x:DIMS --board" in capsys.readouterr().out
-    assert main(["plan", "-i", path, "--fail_over_ms", "1"]) == 1
-    assert "--shapes" in capsys.readouterr().err
-    assert planned(capsys, "-i", path, "--shapes", "x:2x4x8x8")["cost"]["milliseconds"] > 0
-
-
-def test_thresholds_and_wrong_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = saved(model(FLOAT, **ARRAYS), tmp_path)
-    assert main(["plan", "-i", path, "--fail_over_ms", "1000"]) == 0
-    assert main(["plan", "-i", path, "--fail_over_ms", "0.0001"]) == 1
-    assert main(["plan"]) == 2
-    capsys.readouterr()
-    assert main(["plan", "-i", path, "--power_mode", "60W"]) == 2
-    assert "MAXN, 50W, 30W, DRIVE" in capsys.readouterr().err
-    slow, fast = (planned(capsys, "-i", path, "--power_mode", mode)["cost"] for mode in ("15W", "MAXN"))
-    assert slow["milliseconds"] is None and "no published figure" in slow["note"] and fast["milliseconds"] > 0
-    xavier = planned(capsys, "-i", path, "--target", "xavier-dla")["cost"]
-    assert xavier["milliseconds"] is None and "no published figure" in xavier["note"]
-
-
 def test_the_page_says_that_it_is_a_plan(tmp_path: Path) -> None:
     path, page = saved(model(FLOAT, **ARRAYS), tmp_path), tmp_path / "page.html"
     assert main(["plan", "-i", path, "--html", str(page)]) == 0

@@ -30,45 +30,6 @@ def command(capsys: pytest.CaptureFixture[str], *argv: str, status: int = 0) -> 
     return said.out, said.err
 
 
-def test_the_target_of_the_translation_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    where = translated_for(tmp_path, target="orin-dla")
-    out, err = command(capsys, *where)
-    assert "--useDLACore=0" in out and "--memPoolSize=dlaSRAM:1" in out
-    assert "GlobalAveragePool" in err and "--allow_gpu_fallback" in err
-    out, err = command(capsys, *where, "--allow_gpu_fallback", "--mem_pools", "dlaSRAM:0.5")
-    assert "--memPoolSize=dlaSRAM:0.5" in out and "the build fails" not in err
-    out, _ = command(capsys, *translated_for(tmp_path / "gpu"))
-    assert "DLA" not in out
-
-
-def test_contradictions_name_both_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    where = translated_for(tmp_path, target="orin-dla")
-    for other in ("gpu", "xavier-dla"):
-        _, err = command(capsys, *where, "--target", other, status=2)
-        assert f"--target {other}" in err and "orin-dla" in err
-    where = translated_for(tmp_path / "d", DYNAMIC, target="orin-dla", shapes=["x:2x4x8x8"])
-    _, err = command(capsys, *where, "--opt_shapes", "x:3x4x8x8", status=2)
-    assert "x:3x4x8x8" in err and "x:2x4x8x8" in err
-
-
-def test_a_translation_for_a_gpu_says_that_no_limit_was_checked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, err = command(capsys, *translated_for(tmp_path), "--target", "orin-dla")
-    assert "--useDLACore=0" in out and "translated for gpu" in err
-
-
-def test_shapes_of_the_translation_hold_where_inputs_are_dynamic(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    where = translated_for(tmp_path, DYNAMIC, target="orin-dla", shapes=["x:2x4x8x8"])
-    assert "x:2x4x8x8" in command(capsys, *where)[0]
-    fixed = translated_for(tmp_path / "fixed", FIXED, target="orin-dla", shapes=["x:1x4x8x8"])
-    assert "Shapes" not in command(capsys, *fixed)[0]
-    for_gpu = translated_for(tmp_path / "gpu", DYNAMIC, shapes=["x:2x4x8x8"])
-    assert "x:5x4x8x8" in command(capsys, *for_gpu, "--opt_shapes", "x:5x4x8x8")[0]
-
-
 def test_nothing_is_called_rewritten_without_rewrites(tmp_path: Path) -> None:
     text = FIXED + pair("x", "xq") + "y = GlobalAveragePool (xq) }"
     made = translate(model(text, 17, 8, s=np.float32(0.05), z=np.int8(0)), TranslateOptions(target="orin-dla"), "m")
@@ -92,24 +53,6 @@ def test_platforms_that_lack_what_the_target_needs(tmp_path: Path) -> None:
     assert "S9" not in warned(platform="jetpack-6.0", **unary)
 
 
-def test_another_platform_is_a_contradiction_where_its_tensorrt_is_another(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    where = translated_for(tmp_path, target="orin-dla", platform="jetpack-6.2")
-    _, err = command(capsys, *where, "--platform", "jetpack-6.0", status=2)
-    assert "jetpack-6.0" in err and "jetpack-6.2" in err
-    assert command(capsys, *where, "--platform", "jetpack-6.1")[0] == command(capsys, *where)[0]
-    assert main(["build", *where, "--platform", "jetpack-6.0"]) == 2
-    err = capsys.readouterr().err
-    assert "jetpack-6.0" in err and "jetpack-6.2" in err
-
-
-def test_a_platform_without_dla_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    where = translated_for(tmp_path, target="orin-dla", platform="jetpack-7.2")
-    assert "jetpack-7.2 has no DLA" in command(capsys, *where)[1]
-    assert "no DLA" not in command(capsys, *translated_for(tmp_path / "g", platform="jetpack-7.2"))[1]
-
-
 @pytest.mark.parametrize("more", [[], ["--allow_gpu_fallback"], ["--dla_core", "1", "--mem_pools", "workspace:64"]])
 @pytest.mark.parametrize("target", ["gpu", "orin-dla"])
 def test_trtexec_and_build_have_one_command(
@@ -129,52 +72,6 @@ def test_trtexec_and_build_have_one_command(
     out, _ = command(capsys, *where, *more)
     assert main(["build", *where, *more]) == 1
     assert capsys.readouterr().out == out
-
-
-def test_verify_takes_sizes_and_rounding_and_refuses_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import json
-
-    import onnx
-
-    explicit = model(
-        DYNAMIC + pair("x", "xq") + "c = Conv (xq, w)" + pair("c", "cq") + "y = GlobalAveragePool (cq) }",
-        17,
-        8,
-        w=np.ones((4, 4, 1, 1), np.float32),
-        s=np.float32(0.05),
-        z=np.int8(0),
-    )
-    onnx.save(explicit, tmp_path / "m.onnx")
-    for target, rounding in (("orin-dla", "even"), ("xavier-dla", "away")):
-        path, out = str(tmp_path / "m.onnx"), str(tmp_path / target)
-        assert main(["translate", path, "-o", out, "--as_is", "--target", target, "--shapes", "x:2x4x8x8"]) == 0
-        capsys.readouterr()
-        argv = ["verify", path, "-t", out, "--samples", "2", "--allow_suspicious"]
-        assert main([*argv, "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)
-        assert found["inputs"]["batch"] == 2 and found["simulation"]["rounding"] == rounding
-        assert main([*argv, "--shapes", "x:3x4x8x8"]) == 2
-        err = capsys.readouterr().err
-        assert "x:3x4x8x8" in err and "x:2x4x8x8" in err
-
-
-def test_an_engine_of_the_other_device_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import json
-
-    def engine(name: str, layer_type: str) -> str:
-        path = tmp_path / f"{name}.json"
-        layer = {"Name": "Conv_c", "LayerType": layer_type, "Inputs": [], "Outputs": []}
-        path.write_text(json.dumps({"Layers": [layer]}))
-        return str(path)
-
-    on_gpu, on_dla = engine("gpu", "CaskConvolution"), engine("dla", "DLA")
-    for target, own, other in (("gpu", on_gpu, on_dla), ("orin-dla", on_dla, on_gpu)):
-        where = translated_for(tmp_path / target, target=target)
-        assert main(["report", *where, own]) == 0
-        assert main(["report", *where, other]) == 1
-        assert f"translated for {target}" in capsys.readouterr().err
 
 
 def test_the_kit_for_the_board_refuses_what_contradicts_the_translation(tmp_path: Path) -> None:

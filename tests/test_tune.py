@@ -522,31 +522,6 @@ def test_data_and_labels_may_have_addresses(spread: Path, tmp_path: Path) -> Non
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--max_drop", "-1"], "out of range"),
-        ([], "No goal was given"),
-        (["--budget_ms", "1"], "--target"),
-        (["--max_drop", "1", "--passes", "0"], "--passes 0"),
-        (["--max_drop", "1", "--calibrate_method", "mse,Add:mx"], "'mx' is not a method"),
-    ],
-)
-def test_wrong_usage(
-    given: list[str], said: str, spread: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["tune", "-i", str(spread), "--data", str(DATA), "-o", str(tmp_path), *given]) == 2
-    assert said in capsys.readouterr().err
-
-
-def test_data_without_labels(spread: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with np.load(DATA) as data:
-        np.save(tmp_path / "x.npy", data["input"])
-    asked = ["tune", "-i", str(spread), "--data", str(tmp_path / "x.npy"), "--max_drop", "1", "-o", str(tmp_path / "t")]
-    assert main(asked) == 1
-    assert "--labels" in capsys.readouterr().err
-
-
 def test_a_journal_of_another_search_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "j.sqlite"
     first = Journal(path, {"data": "a", "options": {"x": 1}})

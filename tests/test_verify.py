@@ -273,23 +273,6 @@ def test_a_missed_threshold_is_status_1(
     assert "The cache has a scale for 'logits'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("more", "status", "message"),
-    [
-        (["--min_cosine", "2"], 2, "--min_cosine 2 is out of range"),
-        (["--samples", "0"], 2, "--samples 0 is not a number of samples"),
-        (["--image_std", "0"], 2, "--image_std must be positive"),
-        (["--ignore_nonfinite", "--device_results", "d.json"], 2, "does not go with --device_results"),
-        (["--inputs", "nowhere.npz"], 1, "do not exist. The model requires 'input': float32 ?x1x16x16"),
-    ],
-)
-def test_wrong_usage(
-    files: TranslationFiles, more: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(args(files, *more)) == status
-    assert message in capsys.readouterr().err
-
-
 def test_inputs_that_are_not_finite(
     files: TranslationFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

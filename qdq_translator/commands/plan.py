@@ -49,7 +49,8 @@ def _print_next(options: Options, made: Translation) -> None:
     if not (quantized or options.shapes):
         words += [word for name in _open_inputs(made) for word in ("--shapes", f"{name}:DIMS")]
     if not (options.board or options.on):
-        words += ["--target", options.target] if quantized else ["--board", options.platform or "agx-orin"]
+        board = options.platform or {"gpu": "gpu", "xavier-dla": "xavier"}.get(options.target, "agx-orin")
+        words += ["--target", options.target] if quantized else ["--board", board]
     print_commands(shlex.join(words))
 
 

@@ -59,8 +59,7 @@ class BuildJob:
         if request.mode == "explicit" and request.on_dla:
             raise UsageError(
                 "The DLA of TensorRT 8 to 10 cannot run Q/DQ models (fact 4.9: implicit INT8 only).",
-                "Build the translation for it, without --explicit; for TensorRT 11 build the output of "
-                "'qdq-translator explicit'.",
+                "Build the translation for it; for TensorRT 11 build the output of 'qdq-translator explicit'.",
             )
         if request.on_dla and request.mode == "fp32":
             raise UsageError("The DLA computes in INT8 and FP16 only.", "Use --precision fp16.")
@@ -191,13 +190,13 @@ class _Build:
         if self.job.explicit and not quantizers:
             raise UserError(
                 f"{self.job.model} has no Q/DQ nodes, so there is nothing explicit in it.",
-                "Give the model with Q/DQ: -t model.onnx --explicit.",
+                "Give the model with Q/DQ: build model.onnx.",
             )
         if self.job.implicit and quantizers:
             raise UserError(
                 f"{self.job.model} still has {len(quantizers)} Q/DQ layers (first: '{quantizers[0]}'); with them "
                 "TensorRT would ignore the calibration cache.",
-                "Translate the model again, or build it with --explicit.",
+                "Translate the model again, or build the model with Q/DQ: build model.onnx.",
             )
 
     def _network_layers(self) -> Iterator[Any]:

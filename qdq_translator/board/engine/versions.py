@@ -84,7 +84,7 @@ class Api:
             raise UserError(
                 f"TensorRT {self.dotted} has no implicit INT8: version 11 removed calibration, ranges and layer "
                 "precisions.",
-                "Write a Q/DQ network with 'qdq-translator explicit' and build it strongly typed: build --explicit -t "
+                "Write a Q/DQ network with 'qdq-translator explicit' and build it strongly typed: build "
                 "NAME_explicit.onnx. Or build with TensorRT 8.6 to 10.x.",
             )
         if self.version[:2] < OLDEST:
