@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from qdq_translator import TranslateOptions, translate
@@ -14,7 +13,6 @@ from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.layer_precisions import parse_layer_precisions
 from qdq_translator.translation.targets.precision import FP16, INT8
-from tests.small_models import model, pair
 
 SAMPLES = next(EXAMPLE_MODEL.parent.glob("*.npz"))
 LAYER = "/layer2/conv1/Conv"
@@ -57,27 +55,6 @@ def test_through_a_rewrite_of_the_dla() -> None:
     assert set(rows) <= set(made.rewrites.nodes.get("/fc/Gemm", ["/fc/Gemm"]))
 
 
-def test_by_the_name_that_the_users_model_has() -> None:
-    """Rule F6 renames what files cannot say, what is not unique, and what the parser would make up."""
-    arrays = {"s": np.float32(0.1), "z": np.int8(0), "w": np.eye(4, dtype=np.float32)}
-    text = (
-        pair("x", "q")
-        + "fc_output = Relu (q)\nh = Gemm (fc_output, w)\n"
-        + pair("h", "r")
-        + "k = Relu (r)\ny = Sin (k)"
-    )
-    explicit = model(f"g (float[1,4] x) => (float[1,4] y) {{{text}}}", **arrays)
-    gemm, first, second = (next(n for n in explicit.graph.node if o in n.output) for o in ("h", "fc_output", "k"))
-    gemm.name, first.name, second.name = "fc", "twice, 'so'", "twice, 'so'"
-    names = {node.op_type: [] for node in explicit.graph.node}
-    for node in translate(explicit, TranslateOptions()).graph.nodes:
-        names[node.op_type].append(node.name)
-    assert "fc" not in names["Gemm"]
-    for item, wanted in {"fc": names["Gemm"], "twice, 'so'": names["Relu"]}.items():
-        plan = translate(explicit, TranslateOptions(keep_fp16=[item])).plan
-        assert [row.name for row in plan if row.reason.startswith("kept")] == wanted
-
-
 def test_names_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"'/layer2/conv9/Conv'.*Did you mean /layer2/conv"):
         translate(EXAMPLE_MODEL, TranslateOptions(keep_fp16=["/layer2/conv9/Conv"]))
@@ -102,22 +79,3 @@ def test_verify_and_trtexec_honour_it(tmp_path: Path, capsys: pytest.CaptureFixt
         report = json.loads(next((tmp_path / name).glob("*_report.json")).read_text())
         assert above[name] == sum(row["precision"] == FP16 for row in report["plan"])
     assert LAYER in arguments["kept"] - arguments["plain"] and above["kept"] > above["plain"]
-
-
-@pytest.mark.parametrize(
-    ("platform", "body", "layers"),
-    [
-        ("jetpack-6.2", "[n] a, b = Split<axis=1>(i, sizes) o = Concat<axis=1>(b, a)", ["n_1"]),
-        ("jetpack-6.0", "[n] o = LayerNormalization<axis=-1>(i, one, one)", ["a layer without a name"]),
-        ("jetpack-6.2", "[n] o = LayerNormalization<axis=-1>(i, one, one)", []),
-        ("jetpack-6.2", "[n] o = Softmax<axis=-1>(i)", ["ONNXTRT_ShapeShuffle"]),
-        ("jetpack-6.2", "[n] o = Sigmoid(i)", []),
-    ],
-)
-def test_what_the_name_of_the_node_does_not_reach_is_reported(platform: str, body: str, layers: list[str]) -> None:
-    text = f"g (float[1,4,4,4] x) => (float[1,4,4,4] y) {{ {pair('x', 'i')} {body} {pair('o', 'p')} y = Abs(p) }}"
-    arrays = {"s": np.float32(0.1), "z": np.int8(0), "sizes": np.array([1, 3]), "one": np.ones(4, np.float32)}
-    t = translate(model(text, **arrays), TranslateOptions(platform=platform, keep_fp16=["n"]))
-    found = [d.data["layers"] for d in t.diagnostics.of_rule("F6") if "layers" in d.data]
-    assert found == ([{"n": layers}] if layers else [])
-    assert "n" in t.fp16_nodes

@@ -74,25 +74,6 @@ def test_what_follows_is_no_cause_of_its_own() -> None:
     assert transpose.cause == "c" and "it would follow from 'c'" in transpose.reason
 
 
-def test_options_that_work_only_together() -> None:
-    """The Mul's output comes with concat scales, and only with it the Conv's output through the Mul."""
-    body = (
-        "c = Conv (xq, w) g = Sigmoid (c) m = Mul (c, g) k = Concat <axis=1> (m, xq)"
-        + pair("k", "kq")
-        + "y = Relu (kq)"
-    )
-    made = causes_of(body, "float[1,8,8,8] y")
-    tried = {row.options: row.int8_layers for row in made.causes.what_if}
-    both = ("--infer_concat_scales", "--infer_mul_scales")
-    assert set(tried) == {both[:1], both[1:], both}
-    found = {cause.tensor: (cause.layers, cause.shared) for cause in made.causes.causes}
-    silu = ("Sigmoid_g", "Mul_m")
-    assert found == {"c": (("Conv_c",), silu), "g": ((), silu), "m": (("Concat_k",), ("Mul_m",))}
-    assert tried[both] == 4 and tried[both[:1]] < 4 and tried[both[1:]] < 4
-    done = causes_of(body, "float[1,8,8,8] y", infer_concat_scales=True, infer_mul_scales=True)
-    assert done.causes.causes == [] and sum(layer.precision == "int8" for layer in done.plan) == 4
-
-
 def test_unary_scales_are_proposed_for_a_dla_only() -> None:
     body = "c = Conv (xq, w) a = Add (c, xq) y = Exp (a)"
     on_gpu, _ = causes_of(body).causes.causes
@@ -103,37 +84,6 @@ def test_unary_scales_are_proposed_for_a_dla_only() -> None:
         "translate with --calibrate DATA, or quantize 'c' in the model",
     )
     assert (on_dla.options, on_dla.rule) == (("--add_unary_ew_scales_for_dla",), "S9")
-
-
-def test_sums_are_proposed_before_unary_scales() -> None:
-    """Where the Add's output is quantized, rule S11 gives its Conv a real range."""
-    body = "c = Conv (xq, w) a = Add (c, xq)" + pair("a", "aq") + "y = Relu (aq)"
-    for options in ({}, {"target": "orin-dla"}, {"target": "orin-dla", "add_unary_ew_scales_for_dla": True}):
-        made = causes_of(body, **options)
-        assert [(c.tensor, c.rule, c.options) for c in made.causes.causes] == (
-            [("c", "S11", ("--infer_add_scales",))] if len(options) < 2 else []
-        )
-
-
-def test_what_makes_a_graph_output_gains_nothing() -> None:
-    """Exp makes a graph output, which gets no scale (rule S2): with one on its input it stays where it is."""
-    made = causes_of("m = Exp (xq) y = Exp (m)")
-    (cause,) = made.causes.causes
-    assert (cause.tensor, cause.layers, cause.shared) == ("m", ("Exp_m",), ("Exp_y",))
-    assert [group.layers for group in made.causes.groups] == [1]
-
-
-def test_graph_input_and_graph_output_as_causes() -> None:
-    text = f"g ({SHAPE} x, {SHAPE} u) => ({SHAPE} y, {SHAPE} v) {{" + pair("x", "xq")
-    text += (
-        "a = Max (xq, u)" + pair("a", "aq") + "v = Conv (aq, w) b = Add (aq, v)" + pair("b", "bq") + "y = Relu (bq)}"
-    )
-    made = translated(model(text, **CONSTANTS))
-    why = {cause.tensor: (cause.op, cause.why) for cause in made.causes.causes}
-    assert why["u"] == (
-        "graph input", "the graph input was not quantized, and no rule passes one back through its reader (Max)"
-    )  # fmt: skip
-    assert why["v"] == ("Conv", "it is a graph output, which no rule gives a scale (S2)")
 
 
 def test_branch_that_is_quantized_on_one_side_only() -> None:
@@ -157,11 +107,6 @@ def test_detector_names_few_kinds_of_causes_and_the_options() -> None:
     assert best.int8_layers == sum(layer.precision == "int8" for layer in real.plan)
     assert best.int8_macs == real.report["coverage"]["macs"]["int8"]
     assert best.scales == len(real.scales)
-
-
-def test_nothing_missing_nothing_found() -> None:
-    made = causes_of("c = Conv (xq, w)" + pair("c", "cq") + "y = Relu (cq)")
-    assert (made.causes.causes, made.causes.groups, made.causes.what_if) == ([], [], [])
 
 
 def test_words_of_a_command_line() -> None:

@@ -18,7 +18,6 @@ from qdq_translator.translation.ir.graph import Graph
 from qdq_translator.translation.passes import half_precision
 from qdq_translator.translation.passes.names import name_nodes
 from qdq_translator.translation.passes.normal_forms import apply_normal_forms
-from qdq_translator.translation.scales.inference import Context, Policy, pass_through
 from qdq_translator.translation.scales.inference.formulas import inside_normalizations
 from qdq_translator.translation.scales.network import Network
 from qdq_translator.translation.targets.platforms import installed_tensorrt
@@ -59,45 +58,11 @@ def test_f3_a_shape_that_contradicts_the_network_decides_nothing() -> None:
     assert not right.diagnostics.of_rule("F3")
 
 
-def test_f3_shapes_behind_an_unknown_operator_are_the_file_s() -> None:
-    text = f"g (float[1,4,16,16] x) => (float[1,4] y) {{ {pair('x', 'd')} p = custom.Magic(d)  r = Relu(p)  f = Abs(r)  y = ReduceMean<axes=[2,3], keepdims=0>(f) }}"
-    explicit = model(text, domains=("custom",), **S)
-    explicit.graph.value_info.append(helper.make_tensor_value_info("p", 1, [1, 4, 6, 6]))
-    t = translate(explicit)
-    assert t.types.static_shape("f") == (1, 4, 6, 6) and not t.diagnostics.of_rule("F3")
-    assert any(v.name == "p" for v in t.model.graph.value_info)
-
-
-@pytest.mark.parametrize("body", [False, True])
-def test_quantizers_of_another_domain_are_refused(body: bool) -> None:
-    inner = "q = other.QuantizeLinear(x, s, z)  d = other.DequantizeLinear(q, s, z)"
-    if body:
-        inner = "d = If<then_branch = g1 () => (float[2,3] t) { q = other.QuantizeLinear(x, s, z)  t = other.DequantizeLinear(q, s, z) }, else_branch = g2 () => (float[2,3] e) { e = Neg(x) }>(c)"
-    text = f"g (float[2,3] x, bool c) => (float[2,3] y) {{ {inner}  e = Exp(d)  {pair('e', 'y')} }}"
-    with pytest.raises(UserError) as refusal:
-        translate(model(text, domains=("other",), **S))
-    assert "'q'" in str(refusal.value) if body else "of domain 'other'" in str(refusal.value)
-
-
 def test_a_model_without_outputs(tmp_path: Path) -> None:
     explicit = model(f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd')} y = Exp(d) }}", **S)
     del explicit.graph.output[:]
     with pytest.raises(ModelError, match="no outputs"):
         translate(explicit)
-
-
-NORM = {"ga": np.full(4, 2.0), "be": np.ones(4), "me": np.full(4, 0.5), "va": np.full(4, 3.0)}
-
-
-@pytest.mark.parametrize("outputs", ["y", "y, rm, rv"])
-def test_f1_batchnorm_in_training_mode_stays(outputs: str) -> None:
-    """It normalises by the batch at hand, which no constant weights can."""
-    arrays = {name: values.astype(np.float32) for name, values in NORM.items()}
-    text = f"""g (float[1,3,6,6] x) => (float[1,4,6,6] y) {{ {pair("x", "d")}
-        c = Conv(d, w)  {outputs} = BatchNormalization<training_mode=1>(c, ga, be, me, va) }}"""
-    t = translate(model(text, w=check.weights(0, 4, 3, 1, 1), **arrays, **S))
-    assert ops(t) == ["Clip", "Conv", "BatchNormalization"]  # the Clip saturates for a Conv in float (rule Q9)
-    np.testing.assert_array_equal(initializer(t, "w"), check.weights(0, 4, 3, 1, 1))
 
 
 @pytest.mark.parametrize(
@@ -149,50 +114,6 @@ def test_q9_each_bound_stays_where_it_can_act(body: str, low: Optional[float], h
     assert found == ([] if high is None else [(low, high)])
 
 
-@pytest.mark.parametrize("chain", ["", "c = Clip(q, low, high)"])
-def test_q9_a_pair_that_nothing_reads_keeps_its_scale(chain: str) -> None:
-    """Its clamp would be removed, as nothing reads that either."""
-    text = f"""g (float[2,3] x) => (float[2,3] a) {{ {pair("x", "d")} a = Elu(d)
-        q = QuantizeLinear(a, t, z) {chain} e = DequantizeLinear({"c" if chain else "q"}, t, z) }}"""
-    codes = {"low": np.int8(-100), "high": np.int8(100)} if chain else {}
-    t = translate(
-        model(text, s=np.float32(0.5), t=np.float32(0.25), z=np.int8(0), **codes), TranslateOptions(preset="gpu")
-    )
-    assert t.tensor_scales["a"] == 0.25 and "a" in t.graph.outputs
-    assert not t.graph.consumers("a")
-
-
-def test_q1_an_approximated_quantizer_is_named() -> None:
-    text = f"g (float[2,3] x) => (float[2,3] y) {{ {pair('x', 'd')} y = Abs(d) }}"
-    t = translated(model(text, s=np.float32(0.5), z=np.uint8(7)), asymmetric="widen")
-    (told,) = [d for d in t.diagnostics.of_rule("Q1") if d.severity == "warning"]
-    assert "'x'" in told.message
-
-
-@pytest.mark.parametrize(("scale", "bad"), [(np.inf, "inf"), (-0.5, "-0.5"), (np.nan, "nan")])
-def test_q1_a_refused_scale_is_shown(scale: float, bad: str) -> None:
-    """The first of a channel's that cannot be one."""
-    text = "g (float[2,3] x) => (float[2,2] y) { w_q = QuantizeLinear<axis=0>(w, s, z) d = DequantizeLinear<axis=0>(w_q, s, z) y = MatMul(x, d) }"
-    arrays = {"w": np.ones((3, 2), np.float32), "s": np.float32([0.5, scale, 0.25]), "z": np.zeros(3, np.int8)}
-    with pytest.raises(UserError, match=f"has the scale {bad}"):
-        translate(model(text, **arrays))
-
-
-def test_w1_a_bias_of_three_dimensions_becomes_a_row() -> None:
-    """Between the two-dimensional product and its Reshape back."""
-    w = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
-    text = f"""g (float[2,5,4] x) => (float[2,5,3] y) {{ {pair("x", "d")}
-        w_q = QuantizeLinear<axis=1>(w, ws, wz)  v = DequantizeLinear<axis=1>(w_q, ws, wz)
-        m = MatMul(d, v)  b = Add(m, k)  y = Relu(b) }}"""
-    arrays = {"w": w, "ws": np.abs(w).max(axis=0) / np.float32(127), "wz": np.zeros(3, np.int8)}
-    for shape in ((1, 1, 3), (1, 3), (3,)):
-        t = same_function(model(text, k=np.float32([1, 2, 3]).reshape(shape), **arrays, **S))
-        add = next(node for node in t.graph.nodes if node.op_type == "Add")
-        (constant,) = [name for name in add.inputs if name in t.graph.initializers]
-        assert ops(t)[0] == "Reshape" and len(t.graph.initializers[constant].dims) == 2
-        assert t.types.rank(add.outputs[0]) == 2
-
-
 def test_f8_normal_forms_are_logged_under_their_rule_once_each() -> None:
     text = "g (float[2,3] x) => (float[2,3] y) { c = Clip(x, k)  g1 = Gemm<alpha=0.5>(c, w)  y = Gemm(g1, w) }"
     graph = Graph.from_model(model(text, k=np.float32(0), w=np.eye(3, dtype=np.float32)))
@@ -201,17 +122,6 @@ def test_f8_normal_forms_are_logged_under_their_rule_once_each() -> None:
     apply_normal_forms(network, resolve(TranslateOptions(platform="jetpack-6.2"), Diagnostics()))
     logged = [(applied.rule, [name for name, _ in applied.before]) for applied in network.applied]
     assert sorted(logged) == [("F8", ["Clip_c"]), ("F8", ["Gemm_g1"])]
-
-
-def test_s3_a_split_that_gives_one_of_two_scales_goes_on() -> None:
-    """Whatever the order of its outputs: the next round must come."""
-    text = f"g (float[2,4] x) => (float[2,2] y, float[2,2] o) {{ {pair('x', 'd')} a, b = Split<axis=1>(d) {pair('b', 'e', 'big')} y = Abs(a) o = Abs(e) }}"
-    t = translated(model(text, big=np.float32(2), **S))
-    free = Context(t.graph, t.types, t.scales.fork(), Policy())
-    free.scales.drop("a")
-    split = next(node for node in t.graph.nodes if node.op_type == "Split")
-    assert pass_through.forward(split, free) and free.scale("a") == 0.5 and free.scale("b") == 2
-    assert not pass_through.forward(split, free)
 
 
 def test_k1_the_inside_of_a_normalization() -> None:
@@ -250,28 +160,3 @@ def test_f9_the_error_of_double_constants_is_that_of_rounding() -> None:
     np.testing.assert_array_equal(done.converted(onnx.numpy_helper.from_array(values)), values.astype(np.float32))
     rounded = np.abs(values.astype(np.float32) / values - 1)
     assert done.error == max(rounded[0], rounded[3]) and done.error < 1e-7 < rounded[1]
-
-
-def test_d5_the_scale_behind_the_last_reshape_is_the_rewrite_s() -> None:
-    w = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 12)
-    text = f"g (float[1,3,2,2] x) => (float[1,2] y) {{ {pair('x', 'q')} f = Flatten(q)  h = Gemm<transB=1>(f, w) {pair('h', 'y')} }}"
-    t = translated(model(text, w=w, **S), **check.ORIN, dla_rewrites=True)
-    assert t.scales["y_4d"].value == 0.5 and t.scales["y_4d"].origin.rule == "D5"
-
-
-def test_d6_integers_and_constants_stay() -> None:
-    """A Flatten of indices is no layer, and one of a constant belongs to what reads it."""
-    text = f"g (float[1,3,2,2] x, int64[1,2,2] i) => (float[1,3,2,2] y, int64[1,4] o) {{ {pair('x', 'q')} y = Relu(q)  o = Flatten(i) }}"
-    found = check.both(model(text, **S))
-    assert "D6" not in found.rules and "Flatten" in found.ops
-
-
-def test_q8_c1_what_is_moved_on_saturates_by_itself() -> None:
-    """The tensor keeps the scale that its other reader sees; its part, which a second quantizer alone reads, gets the smaller."""
-    text = """g (float[4,3] x) => (float[2,3] y, float[4,3] v) { q = QuantizeLinear(x, one, z)  t = Slice(q, i0, i2, i0)
-        d = DequantizeLinear(t, one, z)  r = QuantizeLinear(d, two, z)  e = DequantizeLinear(r, two, z)  y = Abs(e)
-        u = DequantizeLinear(q, one, z)  v = Abs(u) }"""
-    arrays = {"i0": np.array([0]), "i2": np.array([2]), "z": np.int8(0)}
-    t = translated(model(text, one=np.float32(0.5), two=np.float32(0.25), **arrays))
-    assert scales_of(t) == {"x": 0.5, "t": 0.25}
-    assert len(t.diagnostics.of_rule("Q8")) == 1 and not t.diagnostics.of_rule("C1")

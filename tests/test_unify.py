@@ -77,31 +77,6 @@ def test_warn_changes_nothing_and_lists() -> None:
     assert made.dla is not None and made.dla.layers[0].verdict == "dla-fp16"
 
 
-@pytest.mark.parametrize("mode, target", [("off", "orin-dla"), ("max", "gpu"), ("warn", "gpu")])
-def test_off_and_gpu_targets_leave_scales_alone(mode: str, target: str) -> None:
-    made = concat(mode, target)
-    told = ["info"] if mode == "max" else []  # an option that does nothing here is not ignored in silence
-    assert made.shared_ranges == [] and [d.severity for d in made.diagnostics.of_rule("U1")] == told
-    assert round(made.tensor_scales["x"], 3) == 0.02
-
-
-def test_ranges_are_shared_through_common_tensors() -> None:
-    text = HEAD + "(float[1,8,8,8] y) {" + pair("x", "xq", "a") + pair("u", "uq", "b")
-    text += "t = Add (xq, uq)" + pair("t", "tq", "s") + "c = Concat <axis=1> (tq, xq)" + pair("c", "cq", "s")
-    made = translated(
-        model(text + "y = Relu (cq) }", **scale(a=0.02, b=0.05, s=0.01)), target="orin-dla", unify_scales="max"
-    )
-    assert set(made.tensor_scales.values()) == {float(np.float32(0.05))} and len(made.tensor_scales) == 4
-    assert len(made.shared_ranges) == 1 and len(made.shared_ranges[0].nodes) == 2
-
-
-def test_pooling_wants_equal_ranges() -> None:
-    text = "g (float[1,4,8,8] x) => (float[1,4,7,7] y) {" + pair("x", "xq", "a")
-    text += "p = AveragePool <kernel_shape=[2,2]> (xq)" + pair("p", "pq", "b") + "y = Relu (pq) }"
-    made = translated(model(text, **scale(a=0.02, b=0.01)), target="orin-dla", unify_scales="max")
-    assert made.tensor_scales["p"] == made.tensor_scales["x"] == float(np.float32(0.02))
-
-
 def excitation(gate: str, wide: float, **options: object) -> Translation:
     """A squeeze-and-excitation block: x (scale `wide`) times a gate with the scale 1/127, between two convolutions."""
     text = HEAD + "(float[1,4,8,8] y) {" + pair("x", "xq", "a") + "c = Conv (xq, w)" + pair("c", "cq", "a")
@@ -129,44 +104,6 @@ def test_a_gate_is_not_made_zero() -> None:
     # the root causes of other layers do not count it as gained
     assert all("Mul_m" not in cause.layers for cause in made.causes.causes)
     assert {row.int8_layers for row in made.causes.what_if} <= set(range(len(made.plan) - 1))
-
-
-def test_the_limit_is_the_users() -> None:
-    made = excitation("HardSigmoid", 10.5, max_bits_lost=11)
-    assert made.tensor_scales["h"] == 15.75 and made.shared_ranges[0].nodes == ("Mul_m", "Concat_k")
-    assert {layer.name: layer.precision for layer in made.plan}["Mul_m"] == "int8"
-    small = excitation("HardSigmoid", 8 * 1.001 / 127, max_bits_lost=3)
-    assert [r.nodes for r in small.shared_ranges if r.refused] == [("Mul_m",)]
-    small = excitation("HardSigmoid", 5 / 127, max_bits_lost=3)
-    assert not [r for r in small.shared_ranges if r.refused]  # 1.5 * 5 is 2.9 bits more than 1/127
-
-
-@pytest.mark.parametrize("gate", ["Sigmoid", "Tanh"])
-def test_a_scale_that_the_dla_does_not_apply_loses_nothing(gate: str) -> None:
-    made = excitation(gate, 10.5)
-    assert made.tensor_scales["h"] == 15.75 and not [r for r in made.shared_ranges if r.refused]
-    (raised,) = made.shared_ranges
-    assert raised.worst != "h" and {layer.name: layer.precision for layer in made.plan}["Mul_m"] == "int8"
-
-
-def test_ranges_that_s6_handed_on_follow() -> None:
-    """What was given the same scale as its source stays on it when the source is raised."""
-    text = HEAD + "(float[1,8,8,8] y, float[1,4,1,1] v) {" + pair("x", "xq", "a") + pair("u", "uq", "b")
-    text += (
-        "k = Concat <axis=1> (xq, uq)" + pair("k", "kq", "b") + "h = GlobalAveragePool (xq) v = Exp (h) y = Exp (kq) }"
-    )
-    flags = {"unify_scales": "max", "infer_average_pool_scales": True}
-    made = translated(model(text, **scale(a=0.02, b=0.05)), target="orin-dla", **flags)
-    assert made.tensor_scales["h"] == made.tensor_scales["x"] == float(np.float32(0.05))
-
-
-def test_scales_that_were_handed_on_follow() -> None:
-    """A Reshape in front of the Concat must not end between two scales."""
-    text = HEAD + "(float[1,8,8,8] y) { f = Relu (x)  t = Transpose <perm=[0,1,3,2]> (f)" + pair("t", "tq", "a")
-    text += pair("u", "uq", "b") + "c = Concat <axis=1> (tq, uq)" + pair("c", "cq", "b") + "y = Relu (cq) }"
-    explicit = model(text, **scale(a=0.02, b=0.05), r=np.array([1, 4, 8, 8]))
-    made = translated(explicit, target="orin-dla", unify_scales="max")
-    assert made.tensor_scales["x"] == made.tensor_scales["f"] == made.tensor_scales["t"] == float(np.float32(0.05))
 
 
 def test_constants_and_unary_scales_are_left_out() -> None:
