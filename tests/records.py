@@ -143,6 +143,7 @@ def _network(made: Translation) -> Iterator[str]:
     )
     yield from (f"in {typed(value)}" for value in model.graph.input)
     yield from (f"out {typed(value)}" for value in model.graph.output)
+    yield from (f"declared {typed(value)}" for value in model.graph.value_info)
     yield from map(node_line, model.graph.node)
     for tensor in sorted(model.graph.initializer, key=lambda t: t.name):
         yield f"const {tensor.name} {values(numpy_helper.to_array(tensor))}"
