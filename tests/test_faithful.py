@@ -320,6 +320,19 @@ def test_verify_knows_which_saturation_is_a_node(preset: str, tmp_path: Path) ->
     assert found["verdict"]["overall"] == "within expected rounding", found["verdict"]
 
 
+@pytest.mark.parametrize("zero", ["int8 z = {0}", "uint8 z = {128}"])
+def test_a_small_rest_behind_weights_of_128_steps_is_no_other_function(zero: str) -> None:
+    """W1: weights of -128 steps become -127, and `y`, two of their steps, one."""
+    kind, codes = zero.split()[0], "0, 254" if "128" in zero else "-128, 126"
+    text = f"""<ir_version: 8, opset_import: ["" : 13]> g (float[1,1,6,6] x) => (float[1,1,6,6] y)
+        <float s = {{0.02}}, int8 n = {{0}}, {zero}, {kind}[1,2,1,1] c = {{{codes}}}> {{
+        q = QuantizeLinear (x, s, n) d = DequantizeLinear (q, s, n) w = DequantizeLinear (c, s, z)
+        e = Concat <axis = 1> (d, d) y = Conv (e, w) }}"""
+    made = translate(onnx.parser.parse_model(text), TranslateOptions())
+    assert [d.data["saturated"] for d in made.diagnostics if d.rule == "W1" and d.data.get("saturated")]
+    assert not [d for d in made.diagnostics if d.rule == "V1"]
+
+
 def test_on_a_dla_only_bounds_that_data_reach_stay(tmp_path: Path) -> None:
     """Q9: a two-sided Clip is several layers of the DLA; without data it stays, with data if they reach it."""
     text = """<ir_version: 8, opset_import: ["" : 14]> g (float[1,8,6,6] x) => (float[1,8,6,6] y)

@@ -23,7 +23,7 @@ from qdq_translator.translation.ir.graph import Graph
 from qdq_translator.translation.ir.operators import RANDOM
 from qdq_translator.translation.ir.types import TensorTypes
 from qdq_translator.translation.laboratory import Observer
-from qdq_translator.translation.quantizers.saturation import saturate_both
+from qdq_translator.translation.quantizers.saturation import saturate_both, saturate_weights
 from qdq_translator.translation.scales.network import Network
 from qdq_translator.translation.targets.settings import Settings
 from qdq_translator.translation.translator import Translation
@@ -132,11 +132,13 @@ class OnnxRuntime:
         written = Graph.from_picture(network.graph.picture())
         scales = {name: scale.value for name, scale in network.scales.items() if scale.explicit}
         ends = settings.missing_zero_point, settings.saturating, settings.idle
+        saturated = {weight.source for weight in network.trained.values() if weight.saturated}
 
         def alike() -> None:
+            saturate_weights(source.graph, saturated, settings.missing_zero_point)
             saturate_both(source.graph, written, scales, *ends)
 
-        _same(source.graph, written, alike, settings.input_shapes, _least(source, network), network.diagnostics)
+        _same(source.graph, written, alike, settings.input_shapes, _least(source.graph), network.diagnostics)
 
     def check_pairs(
         self, network: Graph, explicit: Graph, shapes: Mapping[str, Sequence[int]], diagnostics: Diagnostics
@@ -216,13 +218,14 @@ def _is_rounded(given: np.ndarray, values: np.ndarray) -> bool:
     return bool(0 < error <= 1.01 * peak / 254)
 
 
-def _least(source: Network, network: Network) -> float:
+def _least(source: Graph) -> float:
     """SQNR in dB below which a tensor of both networks is computed by another function."""
-    from qdq_translator.lab.simulate.faithful import LEAST_DB, SATURATED_DB
+    from qdq_translator.lab.simulate.faithful import HALF_DB, LEAST_DB
 
-    kinds = {tensor.data_type for tensor in source.graph.initializers.values()}
-    rounded = not kinds.isdisjoint((TensorProto.FLOAT16, TensorProto.BFLOAT16))
-    return SATURATED_DB if rounded or any(weight.saturated for weight in network.trained.values()) else LEAST_DB
+    halves = any(
+        tensor.data_type in (TensorProto.FLOAT16, TensorProto.BFLOAT16) for tensor in source.initializers.values()
+    )
+    return HALF_DB if halves else LEAST_DB
 
 
 def _largest(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> int:

@@ -34,8 +34,8 @@ from qdq_translator.translation.passes.cleanup import remove_dead_nodes, remove_
 
 LEAST_DB = 60.0
 """SQNR of a tensor of both networks below which they compute another function."""
-SATURATED_DB = 35.0
-"""The same in half precision, and if weights of -128 steps became -127."""
+HALF_DB = 35.0
+"""The same in half precision."""
 _BOUNDED = ("Clip", "HardSigmoid", "HardSwish")
 _ROUNDS = 3
 """In which differences may follow from each other before both networks are run alone."""

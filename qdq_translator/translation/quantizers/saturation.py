@@ -64,26 +64,46 @@ def saturate_both(
     that are equal, whose saturation is a node of the written one. idle: ends (0 lower, 1 upper) of others that are left
     out, because no data reach them."""
     work = _Saturated(source, missing_zero_point, as_int8=True, saturating=saturating, idle=idle)
-    symmetric = [node for node in work.constants.varying if is_quantizer(node) and _is_symmetric(work, node)]
+    quantizers = [node for node in work.constants.varying if is_quantizer(node)]
+    symmetric = [node for node in quantizers if _is_symmetric(work, node)]
     names = {node.inputs[0]: node.inputs[0] for node in symmetric if is_quantize(node)}
-    for end in source.outputs.keys() & {node.outputs[0] for node in symmetric if is_dequantize(node)}:
-        # the written network has what is quantized under the name of the output, but for copies
-        made, quantized = written.producer.get(end), _quantized(source, end)
-        is_other = made is None or made.is_op("Identity") or quantized in scales
-        names.setdefault(end, end if is_other else quantized)
+    ends = source.outputs.keys() & {node.outputs[0] for node in symmetric if is_dequantize(node)}
     work.run()
+    for end in ends:
+        names.setdefault(end, _quantized(source, written, end, quantizers, scales))
     stated = {name: scale for name, scale in scales.items() if name in names}
     saturate_at(source, {names[name]: scale for name, scale in stated.items()})
     saturate_at(written, stated)
 
 
-def _quantized(graph: Graph, name: str) -> str:
-    """The tensor that the first of the quantizers in a row before `name` reads."""
-    node = graph.producer.get(name)
-    while node is not None and is_quantizer(node):
+def _quantized(
+    source: Graph, written: Graph, end: str, quantizers: Collection[Node], scales: Mapping[str, float]
+) -> str:
+    """The tensor of the model that the written network has as its output `end`: what is quantized, but for copies."""
+    made, name = written.producer.get(end), end
+    while made is not None and not made.is_op("Identity"):
+        node = source.producer.get(name)
+        if node is None or node not in quantizers or not node.is_op("Identity"):
+            return end if name in scales else name
         name = node.inputs[0]
-        node = graph.producer.get(name)
-    return name
+    return end
+
+
+def saturate_weights(graph: Graph, nodes: Collection[str], missing_zero_point: str = "uint8") -> None:
+    """Give weights of -128 steps, which the DequantizeLinear `nodes` make, -127 steps in place, the lowest that
+    TensorRT's weights have (rule W1)."""
+    constants, types = Constants(graph, missing_zero_point), TensorTypes(graph)
+    for node in [node for node in graph.nodes if node.name in nodes]:
+        params, rank = known_parameters(constants, node), types.rank(node.outputs[0])
+        if params is not None and (params.axis is None or rank is not None):
+            made, readers = node.outputs[0], graph.consumers(node.outputs[0])
+            least = np.asarray((-127 * params.scale.astype(np.float32)).astype(params.real))
+            least = least if params.axis is None else along(least, params.axis, rank or 0)
+            name = graph.unique_name(f"{made}_least")
+            other = graph.unique_name(f"{made}_saturated")
+            graph.insert_after(Node("Max", [made, graph.constant(name, least)], [other], f"{other}_max"), node)
+            for reader in readers:
+                graph.replace_use(reader, made, other)
 
 
 def _is_symmetric(work: _Saturated, node: Node) -> bool:
