@@ -7,14 +7,15 @@ commands for TensorRT and Polygraphy. It is compared as records are: numbers wit
 
 Sessions of `SESSIONS` show every file that a command writes. Those of `tests/data/transcripts/desk/` are the lines that begin with
 `$ ` there, run in a folder with what `desk` puts there, and show what is printed (`! `: on stderr). Beside `qdq-translator` there
-are `cat` (contents of files), `ls`, `py` (an expression, with `qt` and `np`) and `engine FOLDER FILE [WORD]` (layer information as
-TensorRT would write it). In those whose name begins with `lab_` numbers are compared with 3%.
+are `cat` (contents of files), `ls`, `py` (an expression, with `qt` and `np`), `engine FOLDER FILE [WORD]` (layer information as
+TensorRT would write it) and `archive FOLDER FILE [WORD]` (as from a board). In those whose name begins with `lab_` numbers are compared with 3%.
 """
 
 from __future__ import annotations
 
 import contextlib
 import glob
+import hashlib
 import html
 import io
 import json
@@ -23,6 +24,7 @@ import re
 import shlex
 import shutil
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, NamedTuple
@@ -30,17 +32,22 @@ from unittest import mock
 
 import numpy as np
 import onnx
+import pytest
 from onnx import numpy_helper
 
 import qdq_translator as qt
 from benchmarks.networks import residual
 from qdq_translator._version import __version__
+from qdq_translator.board.engine.machine import examine
+from qdq_translator.board.results import stored_feed
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.formats.tune_rows import FP16, Cost, Goal, Measured, Tuned
+from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
+from qdq_translator.lab.simulate.run import Session as Session_
 from qdq_translator.translation.ir.io import load_model
 from tests import records
 from tests.conftest import DATA, OWN_MODELS
@@ -335,13 +342,41 @@ def desk(folder: Path) -> None:
     for name in ("a", "b"):
         shutil.copy(folder / "elu.onnx", folder / "nets" / f"{name}.onnx")
     (folder / "nets" / "c.onnx").write_bytes(b"no model")
+    _pictures(folder, random)
+
+
+def _pictures(folder: Path, random: np.random.RandomState) -> None:
+    """Class folders, and a YOLO data set with a network whose head is one of version 8 with two classes."""
+    image = pytest.importorskip("PIL.Image")
+    for number in range(4):
+        pixels = random.randint(0, 255, (20 + number, 24, 3)).astype(np.uint8)
+        for place in (f"photos/{'ab'[number % 2]}/{number}.png", f"yolo/images/val/{number}.png"):
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            image.fromarray(pixels).save(folder / place)
+        (folder / "yolo/labels/val").mkdir(parents=True, exist_ok=True)
+        (folder / f"yolo/labels/val/{number}.txt").write_text(f"{number % 2} 0.5 0.5 0.4 0.3\n1 0.2 0.3 0.1 0.2\n")
+    (folder / "yolo/data.yaml").write_text("path: .\nval: images/val\nnames:\n  0: cat\n  1: dog\n")
+    text = """g (float[1,3,32,32] x) => (float[1,6,16] y) { [grid] a = Conv <kernel_shape = [8,8], strides = [8,8]> (x, w, b)
+        [flat] f = Reshape (a, shape) [boxes] l = Slice (f, from, to, axis) [scores] h = Slice (f, to, end, axis)
+        [size] m = Abs (l) [prob] p = Sigmoid (h) [y] y = Concat <axis = 1> (m, p) }"""
+    ends = {"from": [0], "to": [4], "end": [6], "axis": [1], "shape": [1, 6, 16]}
+    arrays = {name: np.array(value, np.int64) for name, value in ends.items()}
+    weights = {"w": random.randn(6, 3, 8, 8).astype(np.float32), "b": np.array([16, 16, 9, 9, 0, 0], np.float32)}
+    onnx.save(model(text, **arrays, **weights), folder / "yolo.onnx")
 
 
 def engine(folder: str, file: str, word: str = "") -> None:
-    """The layers of a translation as an engine has them: as planned, or with `word` otherwise."""
+    """The layers of a translation as an engine has them: as planned, or with `word` otherwise. Of a network with Q/DQ: each node."""
     words = {"int8": "Thirty-two wide channel vectorized row major Int8 format", "fp16": "Row major linear FP16 format"}
-    rows, times = [], [{"count": 10}]
-    plan = TranslationFiles.locate(folder).read_report("plan")["plan"]
+    rows: list[dict[str, Any]] = []
+    times: list[dict[str, Any]] = [{"count": 10}]
+    if folder.endswith(".onnx"):
+        nodes = onnx.load(folder).graph.node
+        plan = [
+            {"name": n.name, "device": "gpu", "precision": "int8" if "Linear" in n.op_type else "fp16"} for n in nodes
+        ]
+    else:
+        plan = TranslationFiles.locate(folder).read_report("plan")["plan"]
     for index, row in enumerate(plan):
         kind = words[
             "fp16" if word == "half" and index % 2 else row["precision"] if row["precision"] in words else "fp16"
@@ -354,9 +389,40 @@ def engine(folder: str, file: str, word: str = "") -> None:
         if word == "half" and index == 3:
             continue
         rows.append(_layer(name, "DLA" if name != row["name"] else "CaskConvolution", kind, kind, index))
+        rows[-1].update({"Origin": "QDQ"} if "uantizeLinear" in name else {})
         times.append({"name": rows[-1]["Name"], "averageMs": 0.001 * (1 + index % 5)})
     Path(file).write_text(json.dumps({"Layers": rows, "Bindings": []}))
     Path(file).with_suffix(".profile").write_text(json.dumps(times))
+
+
+def archive(folder: str, file: str, word: str = "") -> None:
+    """What collect.sh of a bundle packs; the board's outputs are those of the simulation, times two with `word`."""
+    files, place = TranslationFiles.locate(folder), Path(file)
+    engine(folder, "board_layer_info.json", "regions")
+    Path("board_layer_info.profile").rename("board_profile.json")
+    feed, network = stored_feed(files), ImplicitNetwork.read(files)
+    assert feed is not None
+    outputs = Session_(simulate(network, SimulationOptions.on("orin-dla")).model, "board").run(feed)
+    rows = [
+        {"name": n, "dimensions": "x".join(map(str, v.shape)), "values": (v * (1 + bool(word))).reshape(-1).tolist()}
+        for n, v in outputs.items()
+    ]
+    Path("board_outputs.json").write_text(json.dumps(rows))
+    digests = (hashlib.sha256(path.read_bytes()).hexdigest() for path in (files.model, files.cache))
+    lines = ("schema_version=1", "status=0", "model={}", "cache={}", "machine=aarch64", "board=AGX Orin")
+    Path("board_info.txt").write_text("\n".join(lines).format(*digests))
+    Path("build.log").write_text(
+        "[I] GPU Compute Time: min = 0.1 ms, max = 9 ms, mean = 0.5 ms, median = 0.12 ms, percentile\n"
+    )
+    with tarfile.open(place, "w:gz") as packed:
+        for name in (
+            "board_info.txt",
+            "build.log",
+            "board_layer_info.json",
+            "board_profile.json",
+            "board_outputs.json",
+        ):
+            packed.add(name)
 
 
 def _layer(name: str, kind: str, before: str, after: str, index: int) -> dict[str, Any]:
@@ -380,11 +446,11 @@ def _at_the_desk(line: str) -> Iterator[str]:
             print("\n".join(_contents(shlex.split(rest))))
         elif command == "ls":
             print("\n".join(path for path in _files() if path.startswith(f"{rest}/")))
-        elif command == "engine":
-            engine(*shlex.split(rest))
+        elif command in ("engine", "archive"):
+            {"engine": engine, "archive": archive}[command](*shlex.split(rest))
         elif command == "py":
             try:
-                value = eval(rest, {"qt": qt, "np": np})
+                value = eval(rest, {"qt": qt, "np": np, "Path": Path, "examine": examine})
                 print(json.dumps(value, indent=1) if isinstance(value, (dict, list)) else value)
             except (qt.UserError, TypeError) as error:
                 print(f"{type(error).__name__}: {error}")
