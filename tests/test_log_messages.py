@@ -84,6 +84,17 @@ def test_the_cause_of_a_failure_is_ranked_first(log: dict[str, Any], capsys: pyt
     assert f"[{log['first']}]" in first and "cause:" in first
 
 
+def test_a_missing_engine_is_a_consequence(capsys: pytest.CaptureFixture[str]) -> None:
+    """Python's error behind it is shown in full only alone."""
+    lines = [
+        "[E] Error Code 2: Internal Error (Assertion x failed.)",
+        "AttributeError: 'NoneType' object has no attribute 'serialize'",
+    ]
+    assert [entry.message.id for entry in parse_log(lines).ranked()] == ["trt-2", "builder-null"]
+    assert main(["explain", f"{lines[1]}\n{lines[1]}"]) == 0
+    assert "(1) an earlier line" in " ".join(capsys.readouterr().out.split())
+
+
 def test_ordinary_lines_are_no_problems() -> None:
     """Lines of builds and runs without a fault."""
     text = (Path(__file__).parent / "data" / "ordinary_log.txt").read_text(encoding="utf-8")

@@ -162,7 +162,7 @@ def print_log(
         named = _layers(list(entry.names), everything, plan or {})
         text = _worded(entry.message, title, named, entry.first, list(entry.also.values()), entry.unless)
         height = text.count("\n") + 1
-        if everything or (entry.message.kind not in MINOR and not brief and used + height <= lines * 2 / 3):
+        if everything or (_explains(entry.message, used) and not brief and used + height <= lines * 2 / 3):
             print(text)
             used += height
         else:
@@ -178,6 +178,11 @@ def print_log(
         print(f"{log.unknown_count} warnings or errors are not known, the first: {log.unknown[0]}")
     if not log.found and not log.unknown_count:
         print("No warning, no error and no other known message.")
+
+
+def _explains(message: Message, used: int) -> bool:
+    """Whether a message is shown in full: a consequence only first, and if it lists causes."""
+    return message.kind not in MINOR or (bool(message.causes) and not used)
 
 
 def _devices(log: BuildLog) -> str:
