@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _NOT_HERE = ("onnxoptimizer_backend.py",)
 """Runs on Python 3.9 alone, and is tested there (.ci/run)."""
 _MOST_SECONDS = 20
-_MOST_RECORDS, _MOST_TRANSCRIPTS = 150, 5
+_MOST_RECORDS, _MOST_TRANSCRIPTS = 100, 5
 _RECORDS, _TRANSCRIPTS = "test_records.py", "test_transcripts.py"
 """Tests of these come first, because they take little time and compare all that is made; transcripts all that is shown."""
 _SHOWN = ("/translation/report/", "/translation/files/")
@@ -313,14 +313,21 @@ def _source(test: Any) -> str:
 
 
 def _said(item: Any) -> str:
-    """The source of a test; the commands of a transcript."""
-    session = getattr(item, "callspec", None) and item.callspec.params.get("session")
-    return "\n".join(session.commands) if session else _source(getattr(item, "function", item.module))
+    """The source of a test; a record; the commands of a transcript."""
+    from tests.records import Case, kept_records  # loads the package, which `meet_anew` must load itself
+
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    if "session" in given:
+        return "\n".join(given["session"].commands)
+    if isinstance(given.get("case"), Case):
+        return "\n".join((given["case"].name, *kept_records(given["case"].group).get(given["case"].name, ())))
+    return _source(getattr(item, "function", item.module))
 
 
 def tests_of(name: str, line: int, items: Mapping[str, Any]) -> list[str]:
-    """The tests of a file's folder: some records, the transcripts nearest in words, then those that share most rare words with the function around the
-    line, those of all folders later, last those that start a process, which has the file unchanged."""
+    """The tests of a file's folder, first those that share most rare words with the function around the line: records (and
+    some by chance), transcripts, others, those of all folders later, last those that start a process, which has the file
+    unchanged."""
     text = (ROOT / name).read_text(encoding="utf-8")
     around = [
         node
@@ -331,9 +338,7 @@ def tests_of(name: str, line: int, items: Mapping[str, Any]) -> list[str]:
     asked = _words(" ".join([name, ast.get_source_segment(text, inmost) or "", *(node.name for node in around)]))
     own = tuple(own_tests(name))
     mine = [test for test in items if test.startswith(own)]
-    records = [test for test in mine if _RECORDS in test]
-    random.Random(line).shuffle(records)
-    said = {test: _said(items[test]) for test in mine if _RECORDS not in test}
+    said = {test: _said(items[test]) for test in mine}
     words = {test: asked & _words(f"{test} {source}") for test, source in said.items()}
     count = collections.Counter(word for found in words.values() for word in found)
     close = {
@@ -341,11 +346,12 @@ def tests_of(name: str, line: int, items: Mapping[str, Any]) -> list[str]:
         for test, found in words.items()
     }
     of_all = tuple(folders()[-1][1])
-    others = sorted(said, key=lambda test: ("subprocess" in said[test], test.startswith(of_all), -close[test]))
+    order = sorted(said, key=lambda test: ("subprocess" in said[test], test.startswith(of_all), -close[test]))
+    records, others = ([test for test in order if (_RECORDS in test) == which] for which in (True, False))
     recorded = ("/translation/" in name or "/core/" in name) and not any(folder in name for folder in _SHOWN)
-    first = _MOST_RECORDS if recorded else 0
+    first = records[:_MOST_RECORDS] + random.Random(line).sample(records, len(records) // 50) if recorded else []
     nearest = [test for test in others if _TRANSCRIPTS in test][:_MOST_TRANSCRIPTS]
-    return [*records[:first], *nearest, *(test for test in others if test not in nearest), *records[first:]]
+    return list(dict.fromkeys((*first, *nearest, *others, *records)))
 
 
 def prepare(name: str, index: int, items: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
