@@ -152,7 +152,8 @@ def _network(made: Translation) -> Iterator[str]:
 def typed(value: onnx.ValueInfoProto) -> str:
     kind = value.type.tensor_type
     sizes = ",".join(d.dim_param or str(d.dim_value) if d.WhichOneof("value") else "?" for d in kind.shape.dim)
-    return f"{value.name} {_dtype(kind.elem_type)}[{sizes if kind.HasField('shape') else '...'}]"
+    more = "".join(f" {p.key}={facts(p.value)}" for p in getattr(value, "metadata_props", ()))
+    return f"{value.name} {_dtype(kind.elem_type)}[{sizes if kind.HasField('shape') else '...'}]{more}"
 
 
 def _dtype(number: int) -> str:

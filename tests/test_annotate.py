@@ -10,7 +10,6 @@ from onnx import parser
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.commands.located import EXAMPLE_MODEL
-from qdq_translator.core.formats.calibration_cache import scale_to_hex
 from qdq_translator.translation.passes import annotate
 from qdq_translator.translation.passes.annotate import PREFIX
 
@@ -39,46 +38,6 @@ def props(proto: onnx.NodeProto | onnx.ValueInfoProto) -> dict[str, str]:
     return {p.key: p.value for p in proto.metadata_props}
 
 
-def test_nodes_say_their_precision_and_why() -> None:
-    done = translate(model(), TranslateOptions(annotate=True))
-    nodes = {n.op_type + n.output[0]: props(n) for n in done.model.graph.node}
-    assert nodes["Convmade"][PREFIX + "precision"] == "int8"
-    assert nodes["Convmade"][PREFIX + "reason"] == "every input and output has a scale"
-    assert nodes["Convmade"][PREFIX + "scale"] == f"0.0500000007 ({scale_to_hex(0.05)})"
-    assert nodes["Convmade"][PREFIX + "origin"].startswith("S3 at '")
-    assert PREFIX + "scale" not in nodes["Convresult"]
-    assert nodes["Convresult"][PREFIX + "precision"] == "fp16"
-    assert "graph output 'result'" in nodes["Convresult"][PREFIX + "reason"]
-    assert nodes["Convmade"][PREFIX + "device"] == "gpu"
-
-
-def test_tensors_say_their_scale_and_origin() -> None:
-    done = translate(model(), TranslateOptions(annotate=True))
-    graph = done.model.graph
-    tensors = {v.name: props(v) for v in (*graph.input, *graph.output, *graph.value_info)}
-    assert tensors["image"][PREFIX + "scale"] == f"0.0199999996 ({scale_to_hex(0.02)})" == "0.0199999996 (3ca3d70a)"
-    assert tensors["image"][PREFIX + "origin"].startswith("Q1 at '")
-    assert tensors["made"][PREFIX + "scale"] == nodes_scale(done.model, "made")
-    assert tensors["made"][PREFIX + "origin"].startswith("S3 at '")
-    assert tensors["result"] == {}
-    onnx.checker.check_model(done.model, full_check=True)
-
-
-def test_a_tensor_that_had_no_value_info_gets_one_with_its_shape() -> None:
-    assert not model().graph.value_info
-    made = {
-        v.name: v.type.tensor_type for v in translate(model(), TranslateOptions(annotate=True)).model.graph.value_info
-    }
-    assert made["made"].elem_type == onnx.TensorProto.FLOAT
-    assert [d.dim_value for d in made["made"].shape.dim] == [1, 4, 8, 8]
-
-
-def test_a_dla_target_adds_the_device() -> None:
-    done = translate(model(), TranslateOptions(annotate=True, target="orin-dla", platform="jetpack-6.2"))
-    devices = {n.op_type: props(n)[PREFIX + "device"] for n in done.model.graph.node}
-    assert devices["Relu"] == "dla"
-
-
 def without_annotations(proto: onnx.ModelProto, plain: onnx.ModelProto) -> onnx.ModelProto:
     """Takes our properties away, and the value infos that were only added to carry them."""
     proto = copy.deepcopy(proto)
@@ -102,10 +61,6 @@ def test_everything_else_is_unchanged() -> None:
     assert without_annotations(noted, plain) == plain
     conv = next(n for n in noted.graph.node if n.output[0] == "made")
     assert props(conv)["pkg.torch.name"] == "conv1"
-
-
-def nodes_scale(proto: onnx.ModelProto, output: str) -> str:
-    return next(props(n)[PREFIX + "scale"] for n in proto.graph.node if output in n.output)
 
 
 def test_an_earlier_ir_version_is_left_alone_and_annotated_in_a_file_of_its_own(tmp_path: Path) -> None:

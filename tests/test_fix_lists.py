@@ -122,27 +122,6 @@ def test_modules_of_names_as_pytorch_exports_them() -> None:
     assert {name: module_of(name) for name in cases} == cases
 
 
-def test_the_lists_of_every_tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On the model that ships: three Conv outputs before residual Adds, and a classifier that stays above INT8."""
-    from qdq_translator.commands.located import EXAMPLE_MODEL
-
-    files = translate(EXAMPLE_MODEL, TranslateOptions()).save(tmp_path / "t")
-    found = {tool: fix_list(files, tool, capsys) for tool in TOOLS}
-    modules = ["layer1.bn2", "layer2.bn2", "layer3.bn2"]
-    assert found["pytorch-quantization"] == {"quantize": modules, "leave_out": ["fc"]}
-    enabled = {"cfg": {"num_bits": 8, "axis": None}, "enable": True}
-    assert found["modelopt-torch"]["quant_cfg"] == [
-        *({"quantizer_name": f"*{module}.output_quantizer", **enabled} for module in modules),
-        {"quantizer_name": "*fc.*quantizer", "enable": False},
-    ]
-    assert "Add" in found["modelopt"]["op_types_to_quantize"] == found["onnxruntime"]["op_types_to_quantize"]
-    assert found["onnxruntime"]["nodes_to_exclude"] == ["/fc/Gemm"]
-    assert found["modelopt"]["op_types_to_exclude"] == ["Gemm"]
-    assert "^/fc/Gemm$" not in found["modelopt"].get("nodes_to_exclude", [])
-    covered = translate(EXAMPLE_MODEL, TranslateOptions(infer_add_scales=True)).save(tmp_path / "c")
-    assert set(fix_list(covered, "onnxruntime", capsys)) == {"nodes_to_exclude"}
-
-
 @pytest.mark.parametrize("options", [{}, {"preset": "dla", "platform": "jetpack-6.2"}], ids=["gpu", "dla"])
 @pytest.mark.parametrize("path", sorted(OWN_MODELS.glob("*.onnx")), ids=lambda path: path.stem)
 def test_the_lists_name_what_the_model_has(path: Path, options: dict[str, Any]) -> None:

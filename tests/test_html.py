@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 import math
 import re
@@ -22,16 +21,12 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import MissingDependency, UserError
-from qdq_translator.core.formats.tune_rows import Cost, Measured, Tuned
 from qdq_translator.core.words import percent
-from qdq_translator.translation.report import changes, html
-from qdq_translator.translation.report import model as page_model
-from qdq_translator.translation.report.embed import ridge, shares
+from qdq_translator.translation.report import html
+from qdq_translator.translation.report.embed import ridge
 from qdq_translator.translation.report.html import write_page
-from qdq_translator.translation.report.tuning import tuning
 from tests import browser as browsers
 from tests.pages import Page, compare, comparison_page, network, report_page, rows
-from tests.tuning_rows import tuned
 
 MARKUP = (
     """<script>window.hacked=1</script>"><img src=x onerror="window.hacked=2"></script><script>window.hacked=3//'"""
@@ -75,63 +70,11 @@ def verified(report: dict[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------- figures
 
 
-def test_shares_are_those_of_the_verdict(report: dict[str, Any]) -> None:
-    bars = {bar.title: bar for bar in shares(network(report))}
-    told = report["dla"]["shares"]
-    macs = {part.kind: part for part in bars["MACs"].parts}
-    assert bars["MACs"].total == report["coverage"]["macs"]["total"] > 0
-    assert macs["dla-int8"].amount == told["dla-int8"]["macs"] > 0
-    assert macs["dla-fp16"].amount == told["dla-fp16"]["macs"] > 0
-    assert sum(part.share for part in bars["MACs"].parts) == pytest.approx(100)
-    times = {part.kind: part.amount for part in bars["Estimated ms on the DLA"].parts}
-    assert times["dla-fp16"] == pytest.approx(told["dla-fp16"]["milliseconds"])
-    assert sum(times.values()) == pytest.approx(report["cost"]["milliseconds"])
-
-
-def test_shares_of_a_gpu_target_are_those_of_the_coverage() -> None:
-    made = translate(residual(8), TranslateOptions(), "blocks").report
-    bars = {bar.title: bar for bar in shares(network(made))}
-    parts = {part.kind: part.amount for part in bars["MACs"].parts}
-    macs = made["coverage"]["macs"]
-    assert (parts["int8"], parts["avoidable"]) == (macs["int8"], macs["avoidable"])
-
-
-def test_points_of_tuning_say_cost_and_place_on_the_front() -> None:
-    costs = [Cost(time, 0, 0.75, 1) for time in (0.5, 0.25, None)]
-    measured = [Measured(score, 8, True, 0.0) for score in (0.9, 0.8, 0.7)]
-    points = tuple(Tuned("start", {}, (), c, m) for c, m in zip(costs, measured))
-    results = tuned(points[:2], points[1::-1])
-    drawn = tuning(results)
-    assert [(row["cost"], row["score"], row["front"], row["kind"]) for row in drawn["points"]] == [
-        (0.5, 0.9, 2, "best"), (0.25, 0.8, 1, "front"),
-    ]  # fmt: skip
-    assert drawn["points"][0]["title"] == "0.5 ms, 0.9 on 8 samples: nothing" and drawn["least"] == pytest.approx(0.85)
-    untimed = tuning(dataclasses.replace(results, points=points))
-    assert untimed["points"][2]["cost"] == 25 and untimed["points"][2]["title"].startswith("25.0% of MACs above INT8, ")
-    assert tuning(dataclasses.replace(results, points=())) == {}
-
-
-def test_unknown_macs_say_so(report: dict[str, Any]) -> None:
-    unknown = {**report, "plan": [{**row, "macs": None, "macs_share": None} for row in report["plan"]]}
-    assert shares(network(unknown))[0].total is None
-    assert "--shapes NAME:DIMS" in report_page(unknown)
-
-
 def test_results_of_another_file_are_marked(report: dict[str, Any], verified: dict[str, Any]) -> None:
     warning = "belong to another file"
     sha256 = report["source"]["sha256"]
     assert warning not in report_page(report, {**verified, "model": {"file": "a.onnx", "sha256": sha256}})
     assert warning in report_page(report, {**verified, "model": {"file": "b.onnx", "sha256": "0" * 64}})
-
-
-def test_rewrites_lead_to_what_came(report: dict[str, Any]) -> None:
-    new = report["plan"][3]
-    before, after = [{"node": "old/Mul", "op": "Mul"}], [{"node": new["name"], "op": new["op"]}]
-    row = {"rule": "D1", "before": before, "after": after, "tensors": {}, "new_tensors": []}
-    page = report_page({**report, "dla_rewrites": {**report["dla_rewrites"], "applied": [row]}})
-    section = page[page.index('id="rewrites"') : page.index('id="scales"')]
-    assert "old/Mul" in section and f'href="#layer-3">{new["name"]}</a>' in section
-    assert 'id="rewrites"' not in report_page(report)
 
 
 def test_percentages_round_without_claiming_all_or_nothing() -> None:
@@ -148,11 +91,6 @@ def test_nothing_is_loaded_and_only_our_script_runs(report: dict[str, Any]) -> N
     assert "unsafe" not in policy[1]
     assert re.findall(r"(?:src|href)=[\"']?(?:https?:)?//", page) == []
     assert "style=" not in page.replace('name="style', "")
-
-
-def test_every_precision_has_a_mark_of_its_own() -> None:
-    marks = [mark for mark, _ in page_model.KINDS.values()]
-    assert len(set(marks)) == len(marks)
 
 
 def test_the_same_report_gives_the_same_page(report: dict[str, Any]) -> None:
@@ -178,27 +116,6 @@ def test_names_that_utf8_cannot_hold(report: dict[str, Any], tmp_path: Path) -> 
     odd = {**report, "model": "bad\udcff"}
     write_page(rows(odd), tmp_path / "page.html")
     assert "bad?" in (tmp_path / "page.html").read_text(encoding="utf-8")
-
-
-def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, options in (("a", TranslateOptions()), ("b", TranslateOptions(add_unary_ew_scales_for_dla=True))):
-        translate(residual(4), options, "net").save(tmp_path / name)
-    page, both = tmp_path / "page.html", tmp_path / "both.html"
-    assert main(["report", "-t", str(tmp_path / "a"), "--html", str(page)]) == 0
-    against = ["report", "-t", str(tmp_path / "b"), "--against", str(tmp_path / "a")]
-    assert main([*against, "--html", str(both)]) == 0
-    assert "Wrote" in capsys.readouterr().out
-    assert main(against) == 0
-    assert str(tmp_path / "a") in capsys.readouterr().out
-    assert main(["report", "-t", str(tmp_path / "a"), "--against", str(tmp_path / "b")]) == 1
-    assert "B is worse than A" in capsys.readouterr().out
-    assert main([*against, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["a"]["name"], told["b"]["name"]) == (str(tmp_path / "a"), str(tmp_path / "b"))
-    assert told["b"]["options"] == ["--add_unary_ew_scales_for_dla"] and told["a"]["options"] == []
-    assert told["layers"]["changed"] and told["layers"]["union"] >= len(told["layers"]["changed"])
-    assert "<title>net: INT8 report</title>" in page.read_text(encoding="utf-8")
-    assert "INT8 comparison</title>" in both.read_text(encoding="utf-8")
 
 
 # ---------------------------------------------------------------- in the browser
@@ -554,11 +471,6 @@ def test_gpu_layers_have_a_colour_a_legend_and_a_filter(browser: Any, tmp_path: 
     assert len(set(colours)) == 5
 
 
-def test_without_a_dla_there_is_no_such_section(cured: dict[str, Any]) -> None:
-    assert 'id="dla"' not in report_page(translate(residual(2), TranslateOptions(), "gpu").report)
-    assert "No layer." in report_page(cured)
-
-
 def test_copy_copies(page: Page, report: dict[str, Any]) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.keys import Keys
@@ -757,28 +669,6 @@ def test_comparison(browser: Any, tmp_path: Path, report: dict[str, Any], cured:
     assert page.text("#left-out") == "1 layer only in A: in the table only."
 
 
-def test_a_comparison_counts_over_the_union(report: dict[str, Any], cured: dict[str, Any]) -> None:
-    """Layers that only one of the two has count once; the figures fit each other."""
-    fewer = {**report, "plan": report["plan"][2:], "dla": None}
-    more = {**cured, "plan": [{**cured["plan"][0], "name": "new"}, *cured["plan"][1:]], "dla": None}
-    found = compare(fewer, more, ("old", "new/"))["layers"]
-    assert found["union"] == len({r["name"] for r in fewer["plan"]} | {r["name"] for r in more["plan"]})
-    assert (found["only_a"], found["only_b"]) == (0, 2)
-    assert len(found["changed"]) <= found["union"]
-    swapped = compare(more, fewer)["layers"]
-    assert (swapped["only_a"], swapped["only_b"], swapped["union"]) == (2, 0, found["union"])
-
-
-def test_layers_of_two_targets_differ_by_precision_alone() -> None:
-    """A GPU's network against a DLA's: a layer that is INT8 in both is not listed."""
-    options = {target: TranslateOptions(target=target, shapes=["input:1x1x16x16"]) for target in ("gpu", "orin-dla")}
-    gpu, dla = (translate(EXAMPLE_MODEL, made).report for made in options.values())
-    before, after = ({row["name"]: row for row in made["plan"]} for made in (gpu, dla))
-    changed = {row["name"]: row for row in compare(gpu, dla)["layers"]["changed"]}
-    assert changed and all(row["a"] != row["b"] for row in changed.values())
-    assert {n for n in before if n in after and before[n]["precision"] != after[n]["precision"]} <= changed.keys()
-
-
 def test_which_is_which_is_said_by_folder_and_options(
     browser: Any, tmp_path: Path, report: dict[str, Any], cured: dict[str, Any]
 ) -> None:
@@ -799,16 +689,6 @@ def test_worse_is_less_int8_or_more_time(report: dict[str, Any], cured: dict[str
     assert "ms" not in compare(fallback, {**slower, "cost": {**slower["cost"], "milliseconds": 1e9}})["worse"]
     gpu = {**report, "target": "gpu"}
     assert compare(cured, gpu)["worse"] == ""
-
-
-def test_changed_scales_show_their_ratio(report: dict[str, Any]) -> None:
-    first = report["scales"][0]
-    other = {**report, "scales": [{**first, "scale": first["scale"] * 2}, *report["scales"][1:]]}
-    text = comparison_page(other, report)
-    found = changes.changed_scales(network(report), network(other))
-    assert [row.name for row in found] == [first["tensor"]]
-    assert found[0].ratio == pytest.approx(2)
-    assert "None: every layer runs as before." in text
 
 
 def test_two_thousand_layers(browser: Any, tmp_path: Path) -> None:

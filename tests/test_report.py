@@ -23,8 +23,6 @@ from qdq_translator.translation.report.terminal import print_report
 from tests import renew
 from tests.conftest import ZOO, need_shared
 from tests.small_models import model, pair
-from tests.test_unify import concat, excitation
-from tests.test_what_if import mixed
 
 MODELS = ("yolov5n__nvpq13", "yolov8n__mo_dla_fp32", "vit__nvpq13", "resnet18__nvpq13", "unet__nvpq13")
 
@@ -57,22 +55,6 @@ def test_the_page_of_the_schema_is_made_from_the_rows() -> None:
     assert renew.pages()[renew.SCHEMA] == text
     assert "| `shared_layers` | list of string | avoidable layers that need further causes too" in text
     assert "| `subgraph` | integer | number of its DLA subgraph, -1 for none |" in text
-
-
-def test_report_holds_what_the_translation_found(dla_report: dict[str, Any]) -> None:
-    made = translate(
-        zoo("yolov5n__nvpq13"), TranslateOptions(target="orin-dla", infer_mul_scales=True, platform="jetpack-6.0")
-    )
-    assert dla_report == made.report
-    assert dla_report["schema_version"] == 3
-    (first,) = dla_report["inputs"]
-    assert first["shape"] == [1, 3, 64, 64] and first["hex"] == "3cde03d4"
-    assert np.frombuffer(bytes.fromhex(first["hex"]), ">f4")[0] == np.float32(first["scale"])
-    assert [row["scale"] for row in dla_report["outputs"]] == [None, None, None]
-    assert len(dla_report["plan"]) == len(dla_report["dla"]["layers"]) == 199
-    assert sum(dla_report["dla"]["counts"].values()) == 199
-    assert {row["tensor"] for row in dla_report["scales"]} == set(made.tensor_scales)
-    assert {row["rule"] for row in dla_report["scales"] if not row["explicit"]} >= {"S5", "S8"}
 
 
 def test_report_has_a_line_for_every_row(dla_report: dict[str, Any]) -> None:
@@ -115,63 +97,11 @@ def test_drawing_fits_80_columns(
         assert row["name"] in out and (row["hex"] or "float") in out
 
 
-def test_drawing_names_causes_options_and_gains(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    print_report(read(Report, translate(zoo("yolov5n__nvpq13"), as_is=True).report), everything=True)
-    out = capsys.readouterr().out
-    assert (
-        re.search(r"\d+ Sigmoid outputs +\d+", out) and "--infer_concat_scales" in out and "--infer_mul_scales" in out
-    )
-    assert "+97.2%" in out and "196   98.5%" in out
-    assert "was never quantized" in out
-
-
 def test_names_with_markup_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = onnx.load(small(tmp_path))
     made.graph.node[3].name = "[red]conv[/red]"
     print_report(read(Report, translate(made).report), everything=True)
     assert "[red]conv[/red]" in capsys.readouterr().out
-
-
-def test_further_options_have_their_share_of_the_macs(capsys: pytest.CaptureFixture[str]) -> None:
-    made = translate(mixed(), TranslateOptions(target="orin-dla"))
-    print_report(made.rows, everything=True)
-    said, rows = capsys.readouterr().out, made.causes.what_if
-    total = made.rows.coverage.macs.total
-    assert rows and total and "What further options would do" in said
-    for row in rows:
-        assert re.search(rf"{re.escape(row.options[0])} .*{percent(row.int8_macs, total)}", said), row
-
-
-@pytest.mark.parametrize(
-    ("made", "kinds"),
-    [
-        (lambda: concat("max"), ["raised"]),
-        (lambda: concat("warn"), ["not raised (--unify_scales max)"]),
-        (lambda: excitation("HardSigmoid", 10.5), ["raised", "not raised, layers stay FP16 (--max_bits_lost)"]),
-    ],
-)
-def test_ranges_that_must_be_equal_by_what_became_of_them(
-    made: Any, kinds: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_report(made().rows, everything=True)
-    said = " ".join(capsys.readouterr().out.split())
-    assert said.count("requires to be equal:") == len(kinds) and all(f"be equal: {kind}" in said for kind in kinds)
-
-
-def test_several_operators_without_scale_are_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Of the first screen; --verbose has a line for each."""
-    monkeypatch.setenv("COLUMNS", "80")
-    argv = ["translate", zoo("mobilenet_v2__mo_fp32"), "--board", "agx-orin", "-o", str(tmp_path)]
-    assert main(argv) == 0
-    short = " ".join(capsys.readouterr().out.split())
-    assert "without scale: 1 graph input, 9 Conv outputs, 4 Add outputs; use --calibrate DATA" in short
-    assert main([*argv, "--verbose"]) == 0
-    assert "9 Conv outputs without scale: 24 layers" in " ".join(capsys.readouterr().out.split())
 
 
 def test_command_draws_from_the_file_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,18 +120,6 @@ def test_command_draws_from_the_file_alone(tmp_path: Path, capsys: pytest.Captur
     )
     assert main(["report", "-t", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((out / "small_report.json").read_text(encoding="utf-8"))
-
-
-def test_an_example_that_the_file_does_not_describe_is_left_out(
-    dla_report: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    causes, groups = dla_report["root_causes"]["causes"], dla_report["root_causes"]["groups"]
-    others = [cause for cause in causes if cause["tensor"] != groups[0]["tensors"][0]]
-    for found in (causes, others):
-        causes = {**dla_report["root_causes"], "causes": found}
-        print_report(read(Report, {**dla_report, "root_causes": causes}), everything=True)
-        drawn = " ".join(capsys.readouterr().out.split())
-        assert f"{len(found)} tensor" in drawn
 
 
 def test_unknown_schema_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,39 +162,6 @@ def test_wrong_results_are_refused(tmp_path: Path, content: str, capsys: pytest.
     assert main(["report", "-t", str(tmp_path / "a"), "--html", str(page), "--verify", str(results)]) == 1
     assert "Give a file of 'qdq-translator verify --save FILE'." in capsys.readouterr().err
     assert not page.exists()
-
-
-def test_threshold_of_int8_macs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["-i", small(tmp_path), "-o", str(tmp_path / "out"), "--fail_under_int8_macs", "50"]
-    assert main_translate(command) == 1
-    assert "unknown because shapes are dynamic; give them with --shapes" in capsys.readouterr().err
-    assert main_translate([*command, "--shapes", "x:1x4x8x8"]) == 1
-    assert "0.0% of the MACs are planned in INT8, below --fail_under_int8_macs 50" in capsys.readouterr().err
-    cured = [*command, "--shapes", "x:1x4x8x8", "--addtl_ops_to_infer_adjacent_scales", "Elu"]
-    assert main_translate(cured) == 0  # 36 of 52 parts: the other Conv makes the graph output
-    assert "69.2% of MACs" in capsys.readouterr().out
-    assert (tmp_path / "out" / "small_report.json").exists()
-
-
-def test_threshold_of_gpu_fallback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["-i", small(tmp_path), "-o", str(tmp_path / "out"), "--fail_on_gpu_fallback"]
-    assert main_translate(command) == 2
-    assert "--on dla" in capsys.readouterr().err
-    assert main_translate([*command, "--target", "orin-dla"]) == 1
-    assert "Elu 'Elu_e' cannot run on the DLA (operator is not native through TensorRT)" in capsys.readouterr().err
-    text = "g (float[1,4,8,8] x) => (float[1,4,6,6] y) {" + pair("x", "xq") + "y = Conv (xq, w) }"
-    fine = ["-i", small(tmp_path, text), "-o", str(tmp_path / "out"), "--fail_on_gpu_fallback", "--target", "orin-dla"]
-    assert main_translate(fine) == 0
-
-
-def test_summary_as_json_names_the_missed_threshold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["-i", small(tmp_path), "-o", str(tmp_path), "--target", "orin-dla", "--fail_on_gpu_fallback", "--json"]
-    assert main_translate(command) == 1
-    result = json.loads(capsys.readouterr().out)
-    (summary,) = result["translated"]
-    assert result["status"] == 1 and "cannot run on the DLA" in summary["failed"]
-    assert summary["dla"]["counts"] == {"dla-int8": 0, "dla-fp16": 2, "gpu": 1, "folded": 0}
-    assert summary["root_causes"]["groups"][0]["op"] == "Conv"
 
 
 def test_numbers() -> None:

@@ -176,16 +176,6 @@ def test_dla_standalone_sets_ranges_from_our_cache(
     }
 
 
-def test_hwc4_is_corrected_with_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = translation(tmp_path, [])
-    assert cli.main(["build", "--print", "-t", str(tmp_path), "--input_io_formats", "int8:hwc4"]) == 0
-    printed = capsys.readouterr()
-    assert "--inputIOFormats=int8:dla_hwc4 \\\n" in printed.out
-    assert "'hwc4' is no format of trtexec; dla_hwc4 is written instead" in printed.err
-    assert "precision" not in printed.out.replace("precision_config", "").lower()
-    assert files.cache.name in printed.out
-
-
 @pytest.mark.parametrize("version", grammar.VERSIONS)
 def test_shapes_cover_every_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str) -> None:
     """With --calib trtexec of 10.x throws, and 8.6 crashes, where the static input has no shape (fact 3.19)."""
@@ -397,54 +387,6 @@ def test_the_limit_counts_the_option_name(tmp_path: Path) -> None:
                 subprocess.run(["true", argument.plain() + "x"])
 
 
-REFUSALS = [
-    (["--allow_gpu_fallback"], "for a DLA target", 2),
-    (["--dla_core", "1"], "--dla_core is for a DLA target", 2),
-    (["--target", "orin-dla", "--dla_core", "2"], "--dla_core is 0 or 1", 2),
-    (["--mem_pools", "dlaSRAM:1"], "for a DLA target", 2),
-    (["--mem_pools", "workspace:2G"], "without a unit", 2),
-    (["--mem_pools", "sram:2"], "no memory pool 'sram'", 2),
-    (["--target", "orin-dla", "--mem_pools", "dlaSRAM:0.75"], "power of two", 2),
-    (["--target", "orin-dla", "--dla_standalone"], "a DLA loadable needs it", 2),
-    (
-        ["--target", "orin-dla", "--dla_standalone", "--allow_gpu_fallback", "--input_io_formats", "int8:chw32"],
-        "no GPU to fall back",
-        2,
-    ),
-    (
-        ["--target", "orin-dla", "--dla_standalone", "--input_io_formats", "int8:chw16"],
-        "'int8:chw16' is none a DLA loadable can have",
-        2,
-    ),
-    (["--input_io_formats", "int8"], "names no format ''", 2),
-    (["--input_io_formats", "float16:chw"], "does not begin with a type", 2),
-    (["--input_io_formats", "fp16:chw,fp16:chw"], "lists 2 formats for 1 network inputs", 2),
-    (["--output_io_formats", "int8:chw32", "--platform", "tensorrt-8.6"], "'loose' has no scale", 1),
-    (["--opt_shapes", "images:1x3x8x8"], "static", 2),
-    (["--opt_shapes", "image:1x3x8x8"], "no input 'image'", 2),
-    (["--platform", "tensorrt-11.4"], "without implicit quantization", 1),
-    (["--platform", "ten"], "is not known", 2),
-    (["--platform", "jetpack-7.2.2"], "without implicit quantization", 1),
-    (["--print", "polygraphy", "--script", "x.sh"], "script for trtexec", 2),
-    (["--print", "polygraphy", "--target", "orin-dla", "--dla_core", "1"], "core 0 only", 1),
-]
-
-
-@pytest.mark.parametrize(("arguments", "message", "status"), REFUSALS)
-def test_refusals(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str, status: int
-) -> None:
-    files = translation(tmp_path, ["/a/Conv"], outputs=("out", "loose"))
-    cache = files.read_cache()
-    del cache.scales["loose"]
-    files.cache.write_text(cache.to_text(), encoding="utf-8")
-    assert cli.main(["build", "--print", "-t", str(tmp_path), *arguments]) == status
-    printed = capsys.readouterr()
-    assert message in printed.err
-    assert printed.out == ""
-    assert "Traceback" not in printed.err
-
-
 def test_different_output_formats_with_int8_io_are_refused_on_8_6_only(tmp_path: Path) -> None:
     files = translation(tmp_path, [], outputs=("a", "b"))
     request = requests.BuildRequest(input_io_formats="int8:chw32", output_io_formats="fp16:chw16,fp16:chw")
@@ -468,15 +410,6 @@ def test_shapes_that_do_not_fit(tmp_path: Path) -> None:
         "x": ((1, 3, 5),) * 3,
         "y": ((1, 2),) * 3,
     }
-
-
-def test_the_header_of_another_version_is_pointed_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    translation(tmp_path, [])
-    assert cli.main(["build", "--print", "-t", str(tmp_path), "--platform", "jetpack-6.2"]) == 0
-    assert "header has 8600" in (note := capsys.readouterr().err)
-    assert "--trt_calib_version 100300" in note
-    assert cli.main(["build", "--print", "-t", str(tmp_path)]) == 0
-    assert "note:" not in capsys.readouterr().err
 
 
 STUB = """#!/bin/sh

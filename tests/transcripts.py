@@ -193,13 +193,15 @@ _BUILD = (
     "--builder_optimization_level 3 --platform jetpack-5.1.1", "--builder_optimization_level 3", "--parser_flags adjust_for_dla", "--timing_cache t.cache --sparsity force",
     "--print polygraphy --timing_cache t.cache --precision_constraints prefer --mem_pools workspace:64", "--target xavier-dla", "--platform jetpack-5.1.1 --layer_info l.json",
     "--profile times.json --skip_inference", "--profile times.json --verbose --save_engine e.engine", "--opt_shapes images:1x4x8x8", "--opt_shapes nothing:1",
-    "--input_io_formats fp16:dla_hwc4+chw,int8:dla_linear",
+    "--input_io_formats fp16:dla_hwc4+chw,int8:dla_linear", "--mem_pools dlaSRAM:1", "--input_io_formats int8",
+    "--platform tensorrt-11.4", "--platform tensorrt-8.6", "--print polygraphy --script x.sh",
 )  # fmt: skip
 _DLA_BUILD = (
     "--dla_core 2", "--dla_core 1 --print polygraphy", "--dla_standalone --allow_gpu_fallback", "--dla_standalone --input_io_formats fp32:chw",
     "--dla_standalone --input_io_formats int8:dla_linear --output_io_formats fp16:dla_linear --print polygraphy", "--target gpu",
     "--dla_standalone --input_io_formats int8:dla_hwc4 --output_io_formats int8:dla_linear --mem_pools dlaLocalDRAM:512", "--precision explicit -i mixed.onnx",
-    "--platform jetpack-5.1.1 --dla_standalone", "--dla_core 1 --allow_gpu_fallback --parser_flags adjust_for_dla", "--parser_flags nothing",
+    "--platform jetpack-5.1.1 --dla_standalone", "--dla_core 1 --allow_gpu_fallback --parser_flags adjust_for_dla", "--parser_flags nothing", "--dla_standalone", "--dla_standalone --input_io_formats int8:chw16",
+    "--mem_pools dlaSRAM:0.75",
 )  # fmt: skip
 SESSIONS = (
     Session("options", ("mixed", "tune.json"), tuple(f"translate mixed.onnx -o made {options}" for options in _TRANSLATE)),
@@ -242,6 +244,12 @@ SESSIONS = (
     Session("dynamic", ("dynamic",), (
         "translate dynamic.onnx --asymmetric widen -o out",
         *_views("out"),
+        "report out --html page.html",
+        "translate dynamic.onnx --asymmetric widen --fail_under_int8_macs 50 -o few",
+        "translate dynamic.onnx --asymmetric widen --fail_under_int8_macs 50 --shapes x:1x4x8x8 -o few",
+        "translate dynamic.onnx --asymmetric widen --fail_under_int8_macs 50 --shapes x:1x4x8x8 -o few --as_is --addtl_ops_to_infer_adjacent_scales Elu",
+        "translate dynamic.onnx --asymmetric widen --fail_on_gpu_fallback -o few",
+        "translate dynamic.onnx --asymmetric widen --fail_on_gpu_fallback --target orin-dla --as_is --json -o few",
         "build out --print trtexec",
         "build out --print trtexec --opt_shapes x:1x4x8",
         "build out --print trtexec --precision fp16 --opt_shapes x:1x4x8x8 --skip_inference",
@@ -511,7 +519,7 @@ def _content(path: str, data: bytes) -> Iterator[str]:
         graph = load_model(Path(path))[0].graph
         for node in graph.node:
             yield records.node_line(node)
-        for value in (*graph.input, *graph.output):
+        for value in (*graph.input, *graph.output, *graph.value_info):
             yield records.typed(value)
         for tensor in sorted(graph.initializer, key=lambda t: t.name):
             yield f"const {tensor.name} {records.values(numpy_helper.to_array(tensor))}"
