@@ -325,17 +325,17 @@ def _said(item: Any) -> str:
 
 
 def tests_of(name: str, line: int, items: Mapping[str, Any]) -> list[str]:
-    """The tests of a file's folder, first those that share most rare words with the function around the line: records (and
-    some by chance), transcripts, others, those of all folders later, last those that start a process, which has the file
-    unchanged."""
+    """The tests of a file's folder: records (and some by chance), transcripts, others, those of all folders later, last
+    those that start a process, which has the file unchanged. Of each those first that have the file's name in theirs, then
+    those that share most rare words with the function around the line."""
     text = (ROOT / name).read_text(encoding="utf-8")
     around = [
         node
         for node in ast.walk(ast.parse(text))
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.lineno <= line <= (node.end_lineno or 0)
     ]
-    inmost = max(around, key=lambda node: node.lineno)
-    asked = _words(" ".join([name, ast.get_source_segment(text, inmost) or "", *(node.name for node in around)]))
+    outmost = min((n for n in around if isinstance(n, ast.FunctionDef)), key=lambda node: node.lineno)
+    asked = _words(" ".join([name, ast.get_source_segment(text, outmost) or "", *(node.name for node in around)]))
     own = tuple(own_tests(name))
     mine = [test for test in items if test.startswith(own)]
     said = {test: _said(items[test]) for test in mine}
@@ -345,13 +345,19 @@ def tests_of(name: str, line: int, items: Mapping[str, Any]) -> list[str]:
         test: sum(1 / count[word] for word in sorted(found)) / math.sqrt(len(said[test]))
         for test, found in words.items()
     }
-    of_all = tuple(folders()[-1][1])
-    order = sorted(said, key=lambda test: ("subprocess" in said[test], test.startswith(of_all), -close[test]))
+    of_all, path = tuple(folders()[-1][1]), Path(name)
+    stem = path.parent.name if path.stem == "__init__" else path.stem
+
+    def rank(test: str) -> tuple[bool, bool, bool, float]:
+        return "subprocess" in said[test], stem not in test, test.startswith(of_all), -close[test]
+
+    order = sorted(said, key=rank)
     records, others = ([test for test in order if (_RECORDS in test) == which] for which in (True, False))
     recorded = ("/translation/" in name or "/core/" in name) and not any(folder in name for folder in _SHOWN)
     first = records[:_MOST_RECORDS] + random.Random(line).sample(records, len(records) // 50) if recorded else []
-    nearest = [test for test in others if _TRANSCRIPTS in test][:_MOST_TRANSCRIPTS]
-    return list(dict.fromkeys((*first, *nearest, *others, *records)))
+    nearest = [test for test in others if _TRANSCRIPTS in test]
+    nearest.sort(key=lambda test: ("[desk/" in test) == ("/translation/" in name))
+    return list(dict.fromkeys((*first, *nearest[:_MOST_TRANSCRIPTS], *others, *records)))
 
 
 def prepare(name: str, index: int, items: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
