@@ -15,7 +15,7 @@ import onnx
 from qdq_translator.core.diagnostics import RENAMED_NODES, Diagnostics
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles, model_name, plain_name
-from qdq_translator.core.formats.report_rows import FoundCauses, Report, WeightCheck
+from qdq_translator.core.formats.report_rows import Report, WeightCheck
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.options import SOUND, TranslateOptions
 from qdq_translator.translation.files.write import write_translation
@@ -160,19 +160,15 @@ class Prepared:
             graph=network.graph,
             types=types,
             scales=scales,
-            automatic={},
             plan=made.plan,
-            weights=[],
             diagnostics=Diagnostics(),
             options=options,
             source=self.given.source,
             hardware=hardware,
-            causes=FoundCauses([], [], []),
             shared_ranges=made.shared,
             dla=made.dla,
             costs=made.costs,
             rewrites=made.rewrites,
-            users_nodes={},
             planned_types=types,
         )
 

@@ -35,22 +35,22 @@ class Translated:
     graph: Graph
     types: TensorTypes
     scales: ScaleTable
-    automatic: dict[str, float]
     plan: list[LayerPlan]
-    weights: list[WeightCheck]
     diagnostics: Diagnostics
     options: TranslateOptions
     source: Source
     hardware: Hardware
-    causes: FoundCauses
     shared_ranges: list[SharedRange]
     dla: Optional[DlaPlan]
     costs: Optional[CostPlan]
     rewrites: Rewrites
-    users_nodes: dict[str, tuple[str, str]]
-    """`Network.users_nodes`."""
     planned_types: TensorTypes
     """`Network.planned_types`: the shapes for which plan, limits and estimate are made."""
+    automatic: dict[str, float] = field(default_factory=dict)
+    weights: list[WeightCheck] = field(default_factory=list)
+    causes: FoundCauses = field(default_factory=lambda: FoundCauses([], [], []))
+    users_nodes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """`Network.users_nodes`."""
     trained: Mapping[str, TrainedWeight] = field(default_factory=dict)
     """`Network.trained`."""
 

@@ -83,7 +83,7 @@ def _part(value: Any) -> str:
     if isinstance(value, list) and value:
         return "[\n    " + ",\n    ".join(map(_dumps, value)) + "\n  ]"
     if isinstance(value, dict) and any(isinstance(v, list) and v for v in value.values()):
-        return format_report(value).rstrip("\n").replace("\n", "\n  ")
+        return format_report(value)[:-1].replace("\n", "\n  ")
     return _dumps(value)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections import Counter
 from typing import Iterable, Iterator, Optional, Sequence
 
@@ -71,10 +72,11 @@ def _cause_lines(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _slowest_lines(report: Report) -> Iterator[tuple[str, str]]:
-    longest = sorted((row for row in report.plan if row.milliseconds), key=lambda row: -(row.milliseconds or 0))
-    for row in longest[:FEW]:
-        time, bound = milliseconds(row.milliseconds), _cost_of(row)[1]
-        yield "" if row is not longest[0] else "slowest", f"{time}  {row.op} '{row.name}', {row.runs}, bound by {bound}"
+    timed = [(row.milliseconds, row) for row in report.plan if row.milliseconds]
+    timed.sort(key=operator.itemgetter(0), reverse=True)
+    for label, (time, row) in zip(("slowest", *[""] * (FEW - 1)), timed):
+        bound = _cost_of(row)[1]
+        yield label, f"{milliseconds(time)}  {row.op} '{row.name}', {row.runs}, bound by {bound}"
 
 
 def _limit_lines(report: Report) -> Iterator[tuple[str, str]]:

@@ -306,7 +306,7 @@ def print_diagnostics(console: Console, items: Sequence[rows.DiagnosticRow], all
     `all_of_them`, the option that lists them, is ''."""
     for group in one_a_rule(items) if all_of_them else map(Messages, items):
         item = group.worst
-        text = f"{item.message} {item.hint}" if item.hint else item.message
+        text = " ".join(filter(None, (item.message, item.hint)))
         more = f" (the worst of {group.count}; {all_of_them} lists them)" if group.count > 1 else ""
         label = f"{item.severity}:" if all_of_them else item.code
         shown = without_numbers(text) if all_of_them else text
