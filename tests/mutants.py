@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _NOT_HERE = ("onnxoptimizer_backend.py",)
 """Runs on Python 3.9 alone, and is tested there (.ci/run)."""
 _MOST_SECONDS = 20
-_MOST_RECORDS, _MOST_TRANSCRIPTS = 100, 5
+_MOST_RECORDS, _MOST_TRANSCRIPTS = 100, 8
 _RECORDS, _TRANSCRIPTS = "test_records.py", "test_transcripts.py"
 """Tests of these come first, because they take little time and compare all that is made; transcripts all that is shown."""
 _SHOWN = ("/translation/report/", "/translation/files/")
@@ -356,7 +356,9 @@ def tests_of(name: str, line: int, items: Mapping[str, Any]) -> list[str]:
     recorded = ("/translation/" in name or "/core/" in name) and not any(folder in name for folder in _SHOWN)
     first = records[:_MOST_RECORDS] + random.Random(line).sample(records, len(records) // 50) if recorded else []
     nearest = [test for test in others if _TRANSCRIPTS in test]
-    nearest.sort(key=lambda test: ("[desk/" in test) == ("/translation/" in name))
+    nearest.sort(
+        key=lambda test: (("lab_" in test) != ("/lab/" in name), ("[desk/" in test) == ("/translation/" in name))
+    )
     return list(dict.fromkeys((*first, *nearest[:_MOST_TRANSCRIPTS], *others, *records)))
 
 

@@ -101,13 +101,6 @@ def test_one_folder_holds_all_and_its_page_is_one_page(made: Path) -> None:
     assert not [p for p in made.parent.iterdir() if p.name.startswith(".qdq_unfinished")]
 
 
-def test_the_bundle_is_a_translation(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["build", "--print", "-t", str(made)]) == 0
-    assert main(["report", "-t", str(made)]) == 0
-    verification = json.loads((made / f"{EXAMPLE_MODEL.stem}_verification.json").read_text())
-    assert verification["verdict"]["overall"] != "broken"
-
-
 def test_again_nothing_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = [str(EXAMPLE_MODEL), "--board", "jetpack-6.2", "-o", str(tmp_path / "b"), "--data", str(EXAMPLE_SAMPLES)]
     first = run(capsys, *argv)
@@ -556,26 +549,6 @@ def said(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, list[str]
     return status, capsys.readouterr().out.splitlines()
 
 
-def test_one_screen_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Yes with the figures on data, and 'not measured' with the command that measures without."""
-    status, lines = said(
-        capsys, str(EXAMPLE_MODEL), str(EXAMPLE_SAMPLES), "--board", "agx-orin", "-o", str(tmp_path / "b")
-    )
-    text = " ".join(" ".join(lines).split())
-    assert status == 0 and len(lines) <= 20 and "good? yes" in text and "next: copy" in text
-    assert re.search(
-        r"time [\d.]+ ms on the DLA \(estimate\) beside it: DLA layers in FP16 .* all on the GPU [\d.]+ ms", text
-    )
-    assert re.search(r"right labels in % \(logits\) [\d.]+ -> [\d.]+", text)
-    page = (tmp_path / "b" / "README.md").read_text()
-    assert "**Good? yes" in page and "right labels in %" in page and "_precision_config_calib.cache` |" in page
-    named = re.findall(r"^\| `([^`]+)` \| [a-zA-Z]", page.split("## Files")[1], re.M)
-    assert all((tmp_path / "b" / name).exists() for name in named if not name.endswith("_parts/"))
-    status, lines = said(capsys, str(EXAMPLE_MODEL), "--board", "agx-orin", "-o", str(tmp_path / "c"))
-    assert status == 0 and "not measured" in lines[1] and "DATA --board agx-orin" in lines[-1]
-    assert run(capsys, str(EXAMPLE_MODEL), "--board", "agx-orin", "-o", str(tmp_path / "c"))["good"] is None
-
-
 def test_an_agreement_that_was_reached_overrules_suspicion_and_nothing_worse() -> None:
     def told(overall: str, *failed: str, kept: str | None = "99.6%") -> Answer:
         outputs = {"y": Verdict(overall, 24.2, 30.3, 25.3, "slice 3 of 9 along axis 1", 6, 0)}
@@ -612,31 +585,6 @@ def test_no_is_status_1_with_its_reason_and_a_remedy(tmp_path: Path, capsys: pyt
     assert not [p.name for p in (tmp_path / "b").glob("*.json") if "unfinished" in p.read_text()]
     assert lines[-1].strip().startswith("qdq-translator ") and "copy" not in lines[-1]
     assert "**Good? no" in (tmp_path / "b" / "README.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("board", "target", "header", "time"),
-    [
-        ("agx-orin", "orin-dla", "TRT-100300", "DLA"),
-        ("orin-nano", "gpu", "TRT-100300", "on the GPU"),
-        ("orin-nx", "orin-dla", "TRT-100300", "no estimate for the DLA"),
-        ("xavier", "xavier-dla", "TRT-8502", "no estimate"),
-        ("thor", "gpu", "TRT-101602", "no estimate"),
-        ("drive-orin", "orin-dla", "TRT-8612", "DLA"),
-        ("gpu", "gpu", "TRT-100300", "no estimate"),
-        ("agx-orin@jetpack-7.2", "gpu", "TRT-101602", "on the GPU"),
-    ],
-)
-def test_a_board_knows_its_dla_and_its_platform(
-    board: str, target: str, header: str, time: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    argv = [str(EXAMPLE_MODEL), "--board", board, "-o", str(tmp_path / "b"), "--skip", "verify"]
-    status, lines = said(capsys, *argv)
-    assert status == 0 and time in " ".join(lines)
-    report = json.loads(next((tmp_path / "b").glob("*_report.json")).read_text())
-    assert report["target"] == target
-    assert next((tmp_path / "b").glob("*_calib.cache")).read_text().startswith(header)
-    assert ("--useDLACore" in (tmp_path / "b" / "build.sh").read_text()) == (target != "gpu")
 
 
 @pytest.mark.parametrize(("decided", "changed", "few"), [(16, 0, "86%"), (64, 2, "91%"), (300, 0, ""), (5000, 40, "")])

@@ -18,6 +18,7 @@ from qdq_translator.core.errors import ModelError, UserError
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.lab.simulate.compare import matched_rows
 from qdq_translator.lab.simulate.inputs import InputSpec, Samples, load_samples
+from qdq_translator.lab.simulate.thresholds import SAME_DB
 from qdq_translator.lab.simulate.verdict import other_function
 from qdq_translator.lab.verification import verify
 from qdq_translator.translation.ir.graph import Graph
@@ -280,7 +281,7 @@ def test_the_last_bit_of_a_factor_is_no_other_network() -> None:
     values = {"half": np.array([1, 1, 0.5, 0.5], np.float32), "four": np.array([1, 1, 4, 4], np.float32)}
     given, other = (Graph.from_model(model(text, k=np.float32(k), **values)) for k in (1.0, 1.1))
     x = np.random.default_rng(0).normal(size=(1, 2, 8, 8)).astype(np.float32)
-    found = other_function(given, other, Samples(1, 1, "normal", lambda run: {"x": x}))
+    found = other_function(given, other, Samples(1, 1, "normal", lambda run: {"x": x}), SAME_DB)
     assert found["y"] == pytest.approx(20, abs=0.1)
 
 

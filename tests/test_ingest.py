@@ -145,19 +145,6 @@ def test_the_time_of_an_engine_decides_what_transitions_take(
     assert row["held"] == {"low": "planned", "high": "other", "neither": ""}[end]
 
 
-def test_times_and_the_cost_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = made(tmp_path, "fusion")
-    archive = board(files, tmp_path, end_of("fusion", False))
-    assert main(["report", str(archive), "-t", str(files.folder)]) == 0
-    out = capsys.readouterr().out
-    assert "0.100 ms in all layers" in out
-    assert re.search(r"0\.0\d0 ms Conv_y: planned fp16, runs in a precision that TensorRT does not tell on the", out)
-    model = json.loads((files.folder / "fusion_cost_model.json").read_text())
-    assert model["fitted"]["rows"] == 3  # the Add is fused into a Conv
-    again = ["plan", "-i", str(tmp_path / "fusion.onnx"), "--cost_model", str(files.folder / "fusion_cost_model.json")]
-    assert main(again) == 0
-
-
 def test_a_failed_build_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = made(tmp_path, "fusion")
     archive = board(files, tmp_path, SimulationOptions(), fails=True)

@@ -141,7 +141,7 @@ def test_a_profile_refits_the_model(
     assert "Wrote" in capsys.readouterr().out
     fitted, name = choose_model(cost_model=str(out))
     assert fitted is not None and "profile" in name and fitted.clock_ghz == 1.6
-    again = fit_board(files, str(profile), None, None)
+    again = fit_board(files, str(profile))
     assert again.after < 0.02 < again.before and again.rows == len(times)
     assert fitted.parameters.seconds_per_layer == pytest.approx(9e-6, rel=0.1)
     made = translate(residual(10, 64), dataclasses.replace(BLOCKS, cost_model=str(out)), "blocks")
@@ -155,7 +155,7 @@ def test_a_region_of_the_dla_is_one_row(board: tuple[TranslationFiles, dict[str,
     first, last = names[0].split(" + ")[0], names[-1].split(" + ")[-1]
     profile = tmp_path / "profile.json"
     profile.write_text(trtexec_profile({f"{{ForeignNode[{first}...{last}]}}": sum(times.values())}))
-    found = fit_board(files, str(profile), None, None)
+    found = fit_board(files, str(profile))
     assert found.rows == 1 and found.after < 0.05 < found.before
 
 

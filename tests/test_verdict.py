@@ -26,6 +26,7 @@ from qdq_translator.lab.simulate.implicit import ImplicitNetwork, simulate
 from qdq_translator.lab.simulate.inputs import Samples
 from qdq_translator.lab.simulate.metrics import SlicedComparison
 from qdq_translator.lab.simulate.run import ExplicitNetwork
+from qdq_translator.lab.simulate.thresholds import SAME_DB
 from qdq_translator.lab.simulate.user_metric import UserMetric
 from qdq_translator.lab.simulate.verdict import (
     BROKEN,
@@ -158,7 +159,7 @@ def test_a_network_that_amplifies_its_own_rounding_is_not_another_function() -> 
     assert np.isfinite(apart(given.model, given.ends, last_bit, samples, 1, HERE).outputs["x10"][0].sqnr_db)
     assert other_function(float_twin(given), Graph.from_model(last_bit), samples, least=150) == {}
     wrong = Graph.from_model(model(text, one=np.float32(1), four=np.float32(3.999)))
-    found = other_function(float_twin(given), wrong, samples)
+    found = other_function(float_twin(given), wrong, samples, SAME_DB)
     assert 0 < found["x10"] < 20
 
 

@@ -23,7 +23,6 @@ from qdq_translator.commands.verify import Options
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.hypotheses import HYPOTHESES
 from qdq_translator.lab.simulate import compare, per_layer
 from qdq_translator.lab.simulate.compare import Setup
 from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
@@ -183,47 +182,6 @@ def test_other_hardware_agrees_too(files: TranslationFiles, more: dict[str, Any]
 
 
 # -------------------------------------------------------------------- command line
-
-
-def test_json_and_save(files: TranslationFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    saved = tmp_path / "v.json"
-    command = args(files, "--samples", "4", "--json", "--save", str(saved), "--per-layer", "--min_cosine", "0.999")
-    assert main([*command, "--min_top1_agreement", "99.5"]) == 0
-    out = capsys.readouterr().out
-    results = json.loads(out)
-    assert json.loads(saved.read_text()) == results
-    assert results["kind"] == "qdq-translator verification" and results["inputs"]["samples"] == 4
-    assert results["simulation"] == {
-        "rounding": "even",
-        "higher_layers": "fp16",
-        "sigmoid": "",
-        "fuse": "both",
-        "layer_arg": False,
-        "tensors_held_in_int8": 10,
-        "tensors_inside_fusions": 10,
-        "layers_in_int8": 21,
-        "layers_above_int8": 2,
-        "layers_in_fp16_on_dla": 0,
-        "parts": {},
-        "weights_rounded": 9,
-        "hypotheses": [dataclasses.asdict(HYPOTHESES["fusion"])],
-    }
-    assert [row["tensor"] for row in results["per_layer"]["layers"]][:2] == [
-        "input",
-        "/stem/stem.1/BatchNormalization_output_0",
-    ]
-    assert results["failed"] == [] and results["stale"] is False
-
-
-def test_text_and_three_stages(files: TranslationFiles, float_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(args(files, "--float", str(float_model), "--samples", "8", "--per_layer", "--verbose")) == 0
-    out = capsys.readouterr().out
-    rows = [line.split() for line in out.splitlines() if "logits" in line and line.split()[0] in ("explicit", "float")]
-    pairs = ["explicit simulated", "float explicit", "float simulated", "explicit unfused"]
-    assert [" ".join(r[:2]) for r in rows] == pairs
-    assert all(float(r[4]) > 20 for r in rows[:3]) and float(rows[3][4]) < float(rows[0][4])
-    assert "sigmoid" not in out  # this network has none
-    assert "No layer stands out among 23 tensors." in out and "/layer3/conv2/Conv" in out
 
 
 def test_the_first_screen_has_a_row_for_each_output(

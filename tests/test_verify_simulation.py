@@ -209,7 +209,7 @@ def with_every_scale(path: Path, folder: Path, count: int) -> tuple[dict[str, Co
     simulated = simulate(network, placement=rounded_at_inputs(network))
     samples = random_samples(input_specs(network.model, {}), network.scales, count, 0)
     setup = Setup(network, SimulationOptions(), explicit, simulated, samples)
-    return compare_outputs(setup)[0], compare_layers(setup)
+    return compare_outputs(setup, None, {})[0], compare_layers(setup)
 
 
 @pytest.mark.parametrize("rounding", ["even", "away"])

@@ -52,6 +52,7 @@ from qdq_translator.translation.ir.io import load_model
 from tests import records
 from tests.conftest import DATA, OWN_MODELS
 from tests.small_models import model, pair
+from tests.test_equalize import NETWORK, weights
 from tests.tuning_rows import tuned
 
 FOLDER = DATA / "transcripts"
@@ -90,8 +91,8 @@ def _attention() -> onnx.ModelProto:
     )
     random = np.random.default_rng(7)
     arrays = {"wq": (8, 8), "wk": (8, 8), "wy": (8, 6)}
-    weights = {name: random.normal(size=shape).astype(np.float32) for name, shape in arrays.items()}
-    return model(text, **_ONE, **weights, one=np.ones(8, np.float32), nil=np.zeros(8, np.float32))
+    made = {name: random.normal(size=shape).astype(np.float32) for name, shape in arrays.items()}
+    return model(text, **_ONE, **made, one=np.ones(8, np.float32), nil=np.zeros(8, np.float32))
 
 
 _MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
@@ -341,6 +342,8 @@ def desk(folder: Path) -> None:
     arrays = {name: (random.randn(*shape) / 4).astype(np.float32) for name, shape in shapes.items()}
     onnx.save(model(text, **arrays), folder / "float.onnx")
     np.savez(folder / "float.npz", x=random.randn(12, 3, 16, 16).astype(np.float32))
+    onnx.save(model(NETWORK, **weights(w=100.0, v=50.0)), folder / "wide.onnx")
+    np.savez(folder / "wide.npz", x=random.randn(16, 8, 8, 8).astype(np.float32))
     text = f"""g (float[1,4,8,8] x) => (float[1,4,8,8] y) {{ {pair("x", "p")} [conv] c = Conv (p, w) [elu] e = Elu (c)
         {pair("e", "q")} [last] y = Conv (q, w) }}"""
     scales = {"s": np.float32(0.05), "z": np.int8(0)}
@@ -369,8 +372,8 @@ def _pictures(folder: Path, random: np.random.RandomState) -> None:
         [size] m = Abs (l) [prob] p = Sigmoid (h) [y] y = Concat <axis = 1> (m, p) }"""
     ends = {"from": [0], "to": [4], "end": [6], "axis": [1], "shape": [1, 6, 16]}
     arrays = {name: np.array(value, np.int64) for name, value in ends.items()}
-    weights = {"w": random.randn(6, 3, 8, 8).astype(np.float32), "b": np.array([16, 16, 9, 9, 0, 0], np.float32)}
-    onnx.save(model(text, **arrays, **weights), folder / "yolo.onnx")
+    kernel = {"w": random.randn(6, 3, 8, 8).astype(np.float32), "b": np.array([16, 16, 9, 9, 0, 0], np.float32)}
+    onnx.save(model(text, **arrays, **kernel), folder / "yolo.onnx")
 
 
 def engine(folder: str, file: str, word: str = "") -> None:
@@ -420,7 +423,7 @@ def archive(folder: str, file: str, word: str = "") -> None:
     lines = ("schema_version=1", "status=0", "model={}", "cache={}", "machine=aarch64", "board=AGX Orin")
     Path("board_info.txt").write_text("\n".join(lines).format(*digests))
     Path("build.log").write_text(
-        "[I] GPU Compute Time: min = 0.1 ms, max = 9 ms, mean = 0.5 ms, median = 0.12 ms, percentile\n"
+        "[01/01/2026-00:00:00] [I] [TRT] Detected 1 inputs and 1 output network tensors.\n[I] GPU Compute Time: min = 0.1 ms, max = 9 ms, mean = 0.5 ms, median = 0.12 ms, percentile\n"
     )
     with tarfile.open(place, "w:gz") as packed:
         for name in (

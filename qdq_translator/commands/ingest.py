@@ -104,7 +104,7 @@ def _with_times(found: Board, files: TranslationFiles, results: BoardResults, ne
         estimate = cost.milliseconds
         lines.append(f"estimate for the DLA: {estimate:.3f} ms")
         try:
-            board = fit_board(files, str(results.profile), None, None)
+            board = fit_board(files, str(results.profile))
             place = files.folder / f"{files.name}_cost_model.json"
             write_json(new / place.name, board.as_dict())
             lines.append(f"{board.summary()} Wrote {place}: give it to translate and plan with --cost_model.")

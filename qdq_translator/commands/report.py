@@ -90,7 +90,7 @@ def _fit(options: Options, place: str) -> int:
         raise UsageError("--fit is for one profile.", "Give trtexec's --exportProfile, or cuDLA's CSV, with --profile.")
     files = TranslationFiles.locate(options.translation)
     refuse_overwriting([Path(place)], [Path(options.profile[0]), *files])
-    board = fit_board(files, options.profile[0], None, None)
+    board = fit_board(files, options.profile[0])
     write_json(Path(place), board.as_dict())
     print(board.summary())
     print(f"Wrote {place}: give it to translate and plan with --cost_model.")

@@ -190,7 +190,7 @@ def callbacks() -> dict[str, Any]:
         "asked": [before, calibrator.asked_for_data],
         "number": api.cache_number,
         "has_progress": api.has_progress_monitor,
-        "network_flags": api.network_flags(),
+        "network_flags": api.network_flags(False),
         "masks": [api.format_mask(["chw"]), api.format_mask(["dla_hwc4", "chw32"])],
         "expected_masks": [
             1 << int(trt.TensorFormat.LINEAR),

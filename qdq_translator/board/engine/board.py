@@ -11,7 +11,7 @@ import dataclasses
 import io
 import math
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Sequence, Tuple
 
 import numpy as np
 
@@ -115,7 +115,7 @@ def _csv_rows(text: str, path: str) -> list[tuple[str, float]]:
         raise UserError(f"{path} contains a time that is not a number: {error}.", _REMEDY) from error
 
 
-def fit_board(files: TranslationFiles, profile: str, power_mode: Optional[str], dla_clock: Optional[float]) -> Board:
+def fit_board(files: TranslationFiles, profile: str) -> Board:
     """Fit the published parameters to the profile of this translation.
 
     Raises UserError if the profile names layers that the translation lacks, or if none of it runs on a DLA.
@@ -127,9 +127,7 @@ def fit_board(files: TranslationFiles, profile: str, power_mode: Optional[str], 
             "Translate it with --on dla.",
         )
     options = report.options
-    clock = choose_clock(
-        power_mode or options.get("power_mode"), dla_clock or options.get("dla_clock"), options.get("platform") or ""
-    )
+    clock = choose_clock(options.get("power_mode"), options.get("dla_clock"), options.get("platform") or "")
     chosen = _chosen(files, report, report.dla, profile, times)
     if not chosen:
         raise UserError(

@@ -76,17 +76,7 @@ def read_explicit(path: Path) -> Explicit:
         outputs=ends(graph.outputs),
         root_causes=report_rows.FoundCauses([], [], []),
         plan=tuple(rows),
-        nodes_in_your_model={},
-        dla=None,
-        cost=None,
-        parts=None,
-        dla_rewrites=report_rows.Rewrites((), {}, {}, ()),
-        shared_ranges=(),
         scales=tuple({row.tensor: row for row in scales}.values()),
-        automatic_scales={},
-        conflicts=(),
-        weights=(),
-        diagnostics=(),
     )
     return Explicit(graph, plan, report)
 

@@ -32,7 +32,7 @@ OLDEST = (8, 5)
 MIB = 1 << 20
 
 
-def how_to_install(explicit: bool = False) -> str:
+def how_to_install(explicit: bool) -> str:
     """One sentence on how to install TensorRT on this machine. explicit: for a Q/DQ network, which 11 builds too."""
     if platform.machine() in ("aarch64", "arm64"):
         return (
@@ -107,7 +107,7 @@ class Api:
         """'TensorRT 10.3.0' or 'TensorRT-RTX 1.7.1'."""
         return f"TensorRT{'-RTX' if self.is_rtx else ''} {self.dotted}"
 
-    def network_flags(self, strongly_typed: bool = False) -> int:
+    def network_flags(self, strongly_typed: bool) -> int:
         """The bit mask for `Builder.create_network`, which differs from version to version."""
         if strongly_typed:
             return 1 << int(self.trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)  # by name: 1 in 10.x, 0 in 11

@@ -112,8 +112,6 @@ class CalibrationCache:
         return cls(version, scales, algorithm, unreadable)
 
 
-def make_cache(
-    version: str, scales: Mapping[str, float], names: Iterable[str], algorithm: str = "entropy2"
-) -> CalibrationCache:
+def make_cache(version: str, scales: Mapping[str, float], names: Iterable[str], algorithm: str) -> CalibrationCache:
     """A cache of `names`, in that order, whose scales are usable."""
     return CalibrationCache(version, {n: scales[n] for n in names if is_usable(scales[n])}, ALGORITHMS[algorithm])

@@ -629,17 +629,17 @@ class Report(Row):
     outputs: Tuple[End, ...]
     root_causes: FoundCauses
     plan: Tuple[LayerPlan, ...]
-    nodes_in_your_model: Dict[str, NodeRow] = field(metadata=_LATER)
-    dla: Optional[Dla]
-    cost: Optional[Cost]
-    parts: Optional[CutParts]
-    dla_rewrites: Rewrites
-    shared_ranges: Tuple[SharedRange, ...]
-    scales: Tuple[TensorScale, ...]
-    automatic_scales: Dict[str, float]
-    conflicts: Tuple[DiagnosticRow, ...]
-    weights: Tuple[WeightCheck, ...]
-    diagnostics: Tuple[DiagnosticRow, ...]
+    nodes_in_your_model: Dict[str, NodeRow] = field(default_factory=dict, hash=False, metadata=_LATER)
+    dla: Optional[Dla] = None
+    cost: Optional[Cost] = None
+    parts: Optional[CutParts] = None
+    dla_rewrites: Rewrites = Rewrites((), {}, {}, ())
+    shared_ranges: Tuple[SharedRange, ...] = ()
+    scales: Tuple[TensorScale, ...] = ()
+    automatic_scales: Dict[str, float] = field(default_factory=dict, hash=False)
+    conflicts: Tuple[DiagnosticRow, ...] = ()
+    weights: Tuple[WeightCheck, ...] = ()
+    diagnostics: Tuple[DiagnosticRow, ...] = ()
     integrity: Optional[Integrity] = field(default=None, metadata={"later": True, "sparse": True})
 
 

@@ -91,9 +91,7 @@ class Measured(NamedTuple):
     outputs: Outputs
 
 
-def compare_outputs(
-    setup: Setup, device: Optional[DeviceResults] = None, others: Mapping[str, Simulated] = {}
-) -> Measured:
+def compare_outputs(setup: Setup, device: Optional[DeviceResults], others: Mapping[str, Simulated]) -> Measured:
     """Runs every stage on every sample and compares, output by output, explicit model with simulated engine and all
     other pairs of stages. others: stage -> the simulation under the opposite assumption of a hypothesis.
 

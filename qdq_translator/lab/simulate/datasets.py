@@ -52,7 +52,7 @@ class Dataset:
         return labels
 
 
-def find_dataset(path: Place, names: Sequence[str] = ()) -> Optional[Dataset]:
+def find_dataset(path: Place, names: Sequence[str]) -> Optional[Dataset]:
     """The images at `path`, an image, a data.yaml or a folder; None if there are only other files, or arrays too.
     names: of the model's classes. Raises UserError for a data set that is not complete."""
     if not path.is_dir():

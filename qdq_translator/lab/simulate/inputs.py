@@ -378,7 +378,7 @@ def given_samples(
     model: onnx.ModelProto,
     sizes: Mapping[str, Sequence[int]],
     options: Any,
-    codes: Mapping[str, QuantParams] = {},
+    codes: Mapping[str, QuantParams],
 ) -> Samples:
     """A command's input data: `options` has the number of samples and how to read images; codes: see `InputSpec`.
     Raises UserError."""

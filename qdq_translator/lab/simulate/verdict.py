@@ -145,7 +145,7 @@ def apart(
     return Rounded({name: [found[a, b, name] for a, b in pairs] for name in names}, drop)
 
 
-def other_function(given: Graph, other: Graph, samples: Samples, least: float = SAME_DB) -> dict[str, float]:
+def other_function(given: Graph, other: Graph, samples: Samples, least: float) -> dict[str, float]:
     """Output -> SQNR in dB of the translated float network `other` against the float twin `given`, if it is below
     `least` dB, and lower than the model's float rounding explains (`LAST_BIT_DB`). The first `BRIEF_RUNS` runs are
     compared. Raises UserError if one of the two cannot be run."""
@@ -480,7 +480,7 @@ def worst(verdicts: Iterable[str]) -> str:
     return max(verdicts, key=VERDICTS.index, default=EQUAL)
 
 
-def judge_all(setup: Setup, measured: Measured, allowed: Optional[float] = None) -> Judged:
+def judge_all(setup: Setup, measured: Measured, allowed: Optional[float]) -> Judged:
     """The verdict of all outputs. measured: every stage's. allowed: loss of the metric that
     the user accepts. The reason is one that the files alone show, or ''."""
     proper = proper_scales(setup)

@@ -165,7 +165,7 @@ def _outlier(channels: Optional[np.ndarray]) -> Optional[tuple[int, float]]:
     return largest, float(channels[largest]) / median
 
 
-def _unlike(rows: Sequence[AuditedScale], inputs: Collection[str] = ()) -> str:
+def _unlike(rows: Sequence[AuditedScale], inputs: Collection[str]) -> str:
     """A sentence if the inputs fit neither most ranges that are stated or calibrated, nor that of a graph input, else
     ''."""
     known = [row for row in rows if row.origin in (*STATED, RULE) or not row.origin]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.core.words import counted, milliseconds, others
 from qdq_translator.lab.simulate.calibration.trial import Trials
-from qdq_translator.lab.simulate.evaluation import HERE, Evaluation
+from qdq_translator.lab.simulate.evaluation import Evaluation
 from qdq_translator.lab.simulate.inputs import Samples
 from qdq_translator.translation.passes.dla.rewriter import Rewriter
 from qdq_translator.translation.passes.dla.scales import apart, joined
@@ -21,7 +21,7 @@ LEAST_LOST_DB, MOST_RUNS = 1.0, 32
 
 
 def requantize(
-    network: Network, settings: Settings, samples: Samples, diagnostics: Diagnostics, where: Evaluation = HERE
+    network: Network, settings: Settings, samples: Samples, diagnostics: Diagnostics, where: Evaluation
 ) -> None:
     """Edits the network, for a DLA, if that gains."""
     samples = samples.some(MOST_RUNS)
