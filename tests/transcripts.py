@@ -56,6 +56,7 @@ from tests.test_equalize import NETWORK, weights
 from tests.tuning_rows import tuned
 
 FOLDER = DATA / "transcripts"
+_SHORT = "/tmp" if os.path.isdir("/tmp") else None  # lines with a longer folder would be wrapped elsewhere
 _ONE = {"s": np.float32(0.05), "t": np.float32(0.1), "v": np.float32(0.02), "z": np.int8(0), "zu": np.uint8(100)}
 _WEIGHTS = {"w": np.ones((4, 4, 1, 1), np.float32), "w3": np.linspace(-1, 1, 144, dtype=np.float32).reshape(4, 4, 3, 3)}
 
@@ -479,7 +480,7 @@ def transcript(session: Session) -> list[str]:
     """Its lines: each command with its exit status, what it printed, and the files that it wrote or changed."""
     before, terminal = Path.cwd(), mock.patch.dict(os.environ, {"COLUMNS": "110", "NO_COLOR": "1"})
     absent = mock.patch.dict(sys.modules, {"tensorrt": None}), mock.patch("platform.machine", lambda: "x86_64")
-    with tempfile.TemporaryDirectory() as folder, terminal, records.WITHOUT_TENSORRT, absent[0], absent[1]:
+    with tempfile.TemporaryDirectory(dir=_SHORT) as folder, terminal, records.WITHOUT_TENSORRT, absent[0], absent[1]:
         os.chdir(folder)
         try:
             if not session.files:
@@ -534,8 +535,9 @@ def _content(path: str, data: bytes) -> Iterator[str]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Without digests, versions, the folder, options (which would change with every new one), and spaces of layout."""
+    """Without digests, versions, folders, options (which would change with every new one), and spaces of layout."""
     text = text.replace(os.path.realpath(os.getcwd()), "HERE")
+    text = re.sub(rf"\s+{re.escape(str(DATA.parents[1]))}(?=/)", " CHECKOUT", text)
     text = re.sub(r"<style>.*?</style>|<script>.*?</script>|<meta http-equiv.*?>", "", text, flags=re.S)
     text = re.sub(r'"options": \{.*?\}', '"options": {}', text, flags=re.S).replace("\0", "\\0")
     text = re.sub(r"(?<![.\w])[0-9a-f]{16,}\b", "DIGEST", text)
