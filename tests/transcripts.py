@@ -14,6 +14,7 @@ TensorRT would write it) and `archive FOLDER FILE [WORD]` (as from a board). In 
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import hashlib
 import html
@@ -144,7 +145,59 @@ def _tuning() -> str:
     return json.dumps(plain(made))
 
 
+_SCALES: Mapping[str, Any] = {
+    "max.json": {"max": {"x": 6.35, "c": 2.0, "other": 1.0}},
+    "nvidia.json": {"int8_tensor_scales": {"x": 0.05, "y": 0.1}},
+    "rows.json": {"x": {"min": -1.0, "max": 6.35}, "c": [-3.0, 2.0], "w3": {"scale": 0.01}},
+    "aimet.json": {
+        "activation_encodings": {"x": [{"bitwidth": 8, "scale": 0.05, "offset": -128}]},
+        "param_encodings": {"w3": [{"bitwidth": 8, "scale": 0.008 * (i + 1), "offset": -128} for i in range(4)]},
+    },
+    "aimet2.json": {
+        "encodings": [
+            {"name": "x", "output_dtype": "uint8", "y_scale": 0.05, "y_zero_point": 128},
+            {"name": "w3", "output_dtype": "int8", "y_scale": [0.008, 0.016, 0.024, 0.032], "axis": 0},
+            {"name": "c", "output_dtype": "int32", "y_scale": 0.001},
+        ]
+    },
+    "onnxruntime.json": {
+        "CLS": "TensorsData",
+        "data": {n: {"lowest": -1.5, "highest": {"data": [2.0]}} for n in "xcy"},
+    },
+    "ppq.json": {
+        "configs": {
+            "Conv": {
+                "x": {"state": "ACTIVATED", "bit_width": 8, "hash": 1, "quant_min": -128, "quant_max": 127},
+                "c": {
+                    "state": "OVERLAPPED",
+                    "bit_width": 8,
+                    "hash": 2,
+                    "dominator": 1,
+                    "quant_min": -128,
+                    "quant_max": 127,
+                },
+                "y": {"state": "FP32", "bit_width": 8, "hash": 3, "quant_min": -128, "quant_max": 127},
+            }
+        },
+        "values": {"1": {"scale": 0.05, "zero_point": 0}},
+    },
+    "title.csv": "name,max\nx,6.35\nc,2.0\n",
+    "scale.csv": "x;0.05\nc;0.1\n",
+    "ranges.txt": "x: 6.35\nc: 2.0\nw3\n",
+    "table.txt": "x 6.35\nc 2.0\n",
+    "foreign.json": {"max": {"a": 1.0, "b": 1.0, "x": 1.0}},
+    "zero.json": {"scale": {"x": 0.05, "c": 0.0}},
+    "nothing.json": {"x": "y"},
+    "unsaid.csv": "x,6.35\nc,2.0\n",
+    "twice.csv": "name,max\nx,6.35\nx,2.0\n",
+    "ncnn.table": "conv_param_0 1.0 2.0\n",
+}
+"""Files of scales for the model `plain`: each format, and what is refused."""
 _TEXTS: Mapping[str, Callable[[], str]] = {
+    **{
+        name: functools.partial(lambda given: given if isinstance(given, str) else json.dumps(given), given)
+        for name, given in _SCALES.items()
+    },
     "a.json": lambda: _engine(("Conv_7 + Relu_10", True), ("Conv_17 + Add_23 + Relu_24", False), ("Conv_31", True)),
     "b.json": lambda: _engine(("Conv_7 + Relu_10", False), ("Conv_17 + Add_23 + Relu_24", True), ("Conv_41", True)),
     "times_a.json": lambda: _profile(Conv_7__Relu_10=0.25, Conv_31=0.5),
@@ -304,6 +357,10 @@ SESSIONS = (
     Session("deploy", ("mixed",), (
         "deploy mixed.onnx --board agx-orin --consumers trtexec python cudla onnxruntime triton --skip recover verify -o dla",
         "deploy mixed.onnx --board gpu --consumers trtexec deepstream ultralytics --skip recover verify -o gpu",
+    )),
+    Session("scales", ("plain", *_SCALES), (
+        *(f"translate plain.onnx --scales {name} -o made --as_is" for name in _SCALES),
+        *(f"translate plain.onnx --scales {name} -o kept --keep_model" for name in ("rows.json", "aimet.json", "ppq.json")),
     )),
     Session("several", ("brevnet", "dynamic"), (
         "translate brevnet.onnx dynamic.onnx --preset dla -o both",
