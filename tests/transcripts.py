@@ -536,7 +536,10 @@ def _at_the_desk(line: str) -> Iterator[str]:
 def transcript(session: Session) -> list[str]:
     """Its lines: each command with its exit status, what it printed, and the files that it wrote or changed."""
     before, terminal = Path.cwd(), mock.patch.dict(os.environ, {"COLUMNS": "110", "NO_COLOR": "1"})
-    absent = mock.patch.dict(sys.modules, {"tensorrt": None}), mock.patch("platform.machine", lambda: "x86_64")
+    absent = (
+        mock.patch.dict(sys.modules, {"tensorrt": None, "distributed": None}),
+        mock.patch("platform.machine", lambda: "x86_64"),
+    )
     with tempfile.TemporaryDirectory(dir=_SHORT) as folder, terminal, records.WITHOUT_TENSORRT, absent[0], absent[1]:
         os.chdir(folder)
         try:
