@@ -608,7 +608,11 @@ def layer_info(*layers: tuple[str, str, str]) -> str:
     "layer, pattern, cure",
     [
         ("QuantizeLinear_c2d_q", "", ""),
-        ("DequantizeLinear_r2d", "in front of Transpose 'Transpose_m'", "Put the pair behind 'Transpose_m'"),
+        (
+            "DequantizeLinear_w + DequantizeLinear_r2d",
+            "in front of Transpose 'Transpose_m'",
+            "Put the pair behind 'Transpose_m'",
+        ),
         ("QuantizeLinear_xd_q", "graph input 'x'", "--io_types int8"),
     ],
 )
