@@ -101,6 +101,12 @@ _MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "mixed": _mixed,
     "dynamic": _dynamic,
     "attention": _attention,
+    "tail": lambda: model(
+        "g (float[1,4,8,8] x, float[1,4,8,8] m) => (float[1,4,8,8] y) {"
+        + f"{pair('x', 'xq')} c = Conv (xq, w) {pair('c', 'cq')} f = Round (cq) y = Mul (f, m) }}",
+        **_ONE,
+        **_WEIGHTS,
+    ),
     "residual": lambda: residual(4),
     "plain": lambda: model("g (float[1,4,8,8] x) => (float[1,4,8,8] y) { c = Conv (x, w3) y = Relu (c) }", **_WEIGHTS),
     "brevnet": lambda: onnx.load(OWN_MODELS / "brevnet_int8__brevitas.onnx"),
@@ -354,9 +360,10 @@ SESSIONS = (
         "explicit dynamic.onnx -o dla --asymmetric keep --on dla --shapes x:1x4x8x8 --allow_fp16",
         "explicit dynamic.onnx -o int8 --asymmetric widen --io_types int8 --scale_type fp32",
     )),
-    Session("deploy", ("mixed",), (
+    Session("deploy", ("mixed", "tail"), (
         "deploy mixed.onnx --board agx-orin --consumers trtexec python cudla onnxruntime triton --skip recover verify -o dla",
         "deploy mixed.onnx --board gpu --consumers trtexec deepstream ultralytics --skip recover verify -o gpu",
+        "deploy tail.onnx --board agx-orin --on dla --consumers cudla --skip recover verify -o tail",
     )),
     Session("scales", ("plain", *_SCALES), (
         *(f"translate plain.onnx --scales {name} -o made --as_is" for name in _SCALES),
