@@ -49,7 +49,6 @@ from qdq_translator.core.formats.rows import plain
 from qdq_translator.core.formats.tune_rows import FP16, Cost, Goal, Measured, Tuned
 from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.lab.simulate.run import Session as Session_
-from qdq_translator.translation.ir.io import load_model
 from tests import records
 from tests.conftest import DATA, OWN_MODELS
 from tests.small_models import model, pair
@@ -75,7 +74,14 @@ def _mixed() -> onnx.ModelProto:
 def _dynamic() -> onnx.ModelProto:
     """Open sizes, uint8 with a zero point, an Elu that is not quantized, names of modules."""
     text = "g (float[n,4,h,w] x) => (float[n,4,i,j] y) {" + pair("x", "xq", zero="zu") + "c = Conv (xq, w3) e = Elu (c)"
-    return model(text + pair("e", "eq") + "y = Conv (eq, w) }", **_ONE, **_WEIGHTS)
+    made = model(text + pair("e", "eq") + "y = Conv (eq, w) }", **_ONE, **_WEIGHTS)
+    called = {"c": "/stage/stage.0/conv/Conv", "e": "/stage/stage.0/act/Elu", "y": "/head/Conv"}
+    tensors = {tensor: f"{name}_output_0" for tensor, name in called.items() if tensor != "y"}
+    for node in made.graph.node:
+        node.name = called.get(node.output[0], "")
+        for names in (node.input, node.output):
+            names[:] = [tensors.get(name, name) for name in names]
+    return made
 
 
 def _attention() -> onnx.ModelProto:
@@ -555,7 +561,8 @@ def transcript(session: Session) -> list[str]:
                 return [line for command in session.commands for line in _at_the_desk(command)]
             for name in session.files:
                 if name in _MODELS:
-                    onnx.save(_MODELS[name](), f"{name}.onnx")
+                    apart = {"save_as_external_data": name == "residual", "location": f"{name}.data"}
+                    onnx.save(_MODELS[name](), f"{name}.onnx", size_threshold=0, **apart)
                 else:
                     Path(name).write_text(_TEXTS[name](), encoding="utf-8")
             return [line for command in session.commands for line in _run(command)]
@@ -587,7 +594,7 @@ def _files() -> dict[str, bytes]:
 
 def _content(path: str, data: bytes) -> Iterator[str]:
     if path.endswith(".onnx"):
-        graph = load_model(Path(path))[0].graph
+        graph = onnx.load(path).graph
         for node in graph.node:
             yield records.node_line(node)
         for value in (*graph.input, *graph.output, *graph.value_info):
