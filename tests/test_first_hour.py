@@ -26,6 +26,7 @@ from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
 from qdq_translator.core.errors import UsageError, UserError
 from qdq_translator.core.options import TranslateCommand
 from qdq_translator.core.parsing import GROUPS, make_parser, spread
+from tests.conftest import OWN_MODELS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -68,8 +69,20 @@ def test_every_printed_next_command_runs(desk: Path, capsys: pytest.CaptureFixtu
         following = re.findall(r"^  (qdq-translator .*)$", captured.out + captured.err, re.M)
         line = following[0] if following and "layer_info.json" not in following[0] else ""
         line = line.replace(" DATA", f" {EXAMPLE_SAMPLES}")  # after random inputs
-    assert seen == ["translate", "report", "verify", "verify", "build"]
+    assert seen == ["translate", "verify", "verify", "build"]
     assert following[0].startswith("qdq-translator report 'out dir/a_int8_layer_info.json' -t 'out dir'")
+
+
+@pytest.mark.parametrize("preset", ["gpu", "dla"])
+def test_the_first_screen_of_translate_has_15_lines(
+    preset: str, desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for model in sorted(OWN_MODELS.glob("*.onnx")):
+        if main(["translate", str(model), "--preset", preset]) == 0:
+            screen = capsys.readouterr().out.splitlines()
+            assert len(screen) <= 15 and screen[-2] == "next:", (model, screen)
+            assert max(map(len, screen[1:-1])) <= 80, screen
 
 
 def test_readers_find_the_default_folder_and_the_model_in_it(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,7 +227,7 @@ def test_the_hour_of_a_detector(
     assert "--buildDLAStandalone" in script and "--calib=" in script
     subprocess.run(["sh", "-n", "build.sh"], check=True)
     offered = [line for line in following if "layer_info.json" not in line]
-    assert {line.split()[1] for line in offered} >= {"translate", "report", "verify", "build"}
+    assert {line.split()[1] for line in offered} >= {"translate", "verify", "build"}
     for line in offered:
         said_by(line)
 

@@ -170,6 +170,7 @@ def test_the_command_for_every_part_of_the_dla_is_printed(tmp_path: Path, capsys
     assert main([*asked, "--parts", "always"]) == 0
     assert "".join(capsys.readouterr().out.split()).count("net_partsgive") == 1  # a long path is folded
     assert main([*asked, "--parts", "always", "--verbose"]) == 0
+    assert main(["report", "-t", str(tmp_path)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     for name in ("net_dla", "net_dla2"):
         assert f"the DLA's part {name}_noqdq.onnx: no GPU layer" in printed

@@ -334,6 +334,14 @@ def test_q9_a_clamp_that_a_graph_output_reads_stays() -> None:
     assert ops(t) == ["Relu", "Clip"]
 
 
+def test_f12_a_clamp_before_a_graph_output_stays_behind_its_range() -> None:
+    """INT8 does not saturate a graph output, so a Clip at the range of the tensor before it is not idle there."""
+    moved = "Q = QuantizeLinear(b, s, z) T = Transpose(Q) d = DequantizeLinear(T, s, z)"
+    text = f"g (float[2,3] x) => (float[3,2] y) {{ a = Exp(x) {pair('a', 'b', 't', 'u')} {moved} {pair('d', 'y', 'v', 'u')} }}"
+    t = same_function(model(text, t=np.float32(0.1), u=np.uint8(0), v=np.float32(0.02), **S), asymmetric="widen")
+    assert ops(t) == ["Exp", "Clip", "Transpose", "Clip"]
+
+
 # ------------------------------------------------------------------ Q10: movement on codes
 
 

@@ -546,14 +546,27 @@ def _at_the_desk(line: str) -> Iterator[str]:
 # ---------------------------------------------------------------- what a session prints and writes
 
 
+@contextlib.contextmanager
+def _without(module: str) -> Iterator[None]:
+    """It cannot be imported. All that is imported meanwhile stays, which it does not with mock.patch.dict."""
+    missing = object()
+    before: Any = sys.modules.get(module, missing)
+    sys.modules[module] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[module]
+        if before is not missing:
+            sys.modules[module] = before
+
+
 def transcript(session: Session) -> list[str]:
     """Its lines: each command with its exit status, what it printed, and the files that it wrote or changed."""
     before, terminal = Path.cwd(), mock.patch.dict(os.environ, {"COLUMNS": "110", "NO_COLOR": "1"})
-    absent = (
-        mock.patch.dict(sys.modules, {"tensorrt": None, "distributed": None}),
-        mock.patch("platform.machine", lambda: "x86_64"),
-    )
-    with tempfile.TemporaryDirectory(dir=_SHORT) as folder, terminal, records.WITHOUT_TENSORRT, absent[0], absent[1]:
+    machine, absent = mock.patch("platform.machine", lambda: "x86_64"), (_without("tensorrt"), _without("distributed"))
+    with tempfile.TemporaryDirectory(dir=_SHORT) as folder, terminal, records.WITHOUT_TENSORRT, machine, absent[
+        0
+    ], absent[1]:
         os.chdir(folder)
         try:
             if not session.files:

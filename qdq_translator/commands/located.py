@@ -1,6 +1,5 @@
 """Shared by commands: finding the translation that they read, the next command, and results as JSON."""
 
-import itertools
 import shlex
 import sys
 from pathlib import Path
@@ -27,8 +26,9 @@ def print_next(
     falls_back: bool = False,
     unmeasured: bool = False,
 ) -> None:
-    """Prints the commands that follow `after` on the way from a model to an engine, ready to paste, on stdout; on
-    stderr after trtexec, whose stdout is a command of its own.
+    """Prints the command that follows `after` on the way from a model to an engine (verify, then build --print, of each
+    part that the DLA runs; both after report), ready to paste, on stdout; on stderr after trtexec, whose stdout is a
+    command of its own.
 
     model: the explicit model, '' if only its name is known (without the model, verify is not mentioned). info: the
     layer information that the command writes, after trtexec. parts: the manifest, if a tail was cut off. static: all
@@ -36,26 +36,31 @@ def print_next(
     read from the report. unmeasured: verify ran on random inputs, and comes first, with data.
     """
     stream = sys.stderr if after == "trtexec" else sys.stdout
-    folder = str(files.folder) if TranslationFiles.names_in(files.folder) == [files.name] else str(files.model)
-    where = "" if folder == "translated" else f" -t {_word(folder)}"
+    where = _where(files)
     if info is not None:
         print_commands(f"qdq-translator report {_word(info)}{where}", stream=stream)
+    if info is not None or after == "trtexec":
         return
     explicit = model or find_explicit(files, "")
     which = "--example" if Path(explicit) == EXAMPLE_MODEL else _word(explicit)  # with inputs of its own
-    flags = ["--allow_gpu_fallback"] * falls_back if static else _flags_to_build(files)
-    steps = {
-        "report": f"report{where}",
-        "verify": f"verify {which}{_data_of(files)}{where}" * bool(explicit),
-        "trtexec": " ".join([f"build --print{where}", *flags]),
-    }
-    if parts is not None:
-        steps.update(_loadable(parts, files.model.name))
-    behind = itertools.dropwhile(lambda step: step != after, steps) if after in steps else steps
-    lines = [f"qdq-translator verify {which}{_data_of(files, ' DATA')}{where}"] * unmeasured
-    lines += [f"qdq-translator {steps[step]}" for step in behind if step != after and steps[step]]
-    if lines:
-        print_commands(*lines, stream=stream)
+    verify = [f"verify {which}{_data_of(files, ' DATA' * unmeasured)}{where}"] * bool(explicit)
+    build: List[str] = []
+    if after == "report" or not (verify and (unmeasured or after == "translate")):
+        flags = ["--allow_gpu_fallback"] * falls_back if static else _flags_to_build(files)
+        build = _to_build(" ".join([f"build --print{where}", *flags]), parts, files.model.name)
+    lines = [*verify * (unmeasured or after != "verify"), *build]
+    print_commands(*(f"qdq-translator {line}" for line in lines), stream=stream)
+
+
+def _where(files: TranslationFiles) -> str:
+    """The option that names the translation; '' for the one of the default folder."""
+    folder = str(files.folder) if TranslationFiles.names_in(files.folder) == [files.name] else str(files.model)
+    return "" if folder == "translated" else f" -t {_word(folder)}"
+
+
+def _to_build(whole: str, parts: Optional[CutParts], name: str) -> List[str]:
+    """The commands that build the network and the DLA's parts of it."""
+    return list({"trtexec": whole, **(_loadable(parts, name) if parts else {})}.values())
 
 
 def _data_of(files: TranslationFiles, otherwise: str = "") -> str:

@@ -89,7 +89,7 @@ def _print_next(options: Options, found: Verification) -> None:
         print_commands(*dict.fromkeys([found.verdict.remedy, *short[-1:]]))
     else:
         files = TranslationFiles.locate(options.translation, options.model, only_one=True)
-        print_next(files, options.model, "verify", unmeasured=found.inputs.random)
+        print_next(files, options.model, "verify", parts=files.manifest(), unmeasured=found.inputs.random)
 
 
 def _check_places(options: Options) -> None:

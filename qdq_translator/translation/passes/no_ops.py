@@ -117,13 +117,13 @@ def _same_order(network: Network, node: Node) -> bool:
 
 def _never_cuts(network: Network, node: Node) -> bool:
     """Rule F12: a Clip whose input stays within its bounds by the operators before it, or by the saturation of the
-    model's own quantizer (rule Q9), unless the plan has tensors that INT8 does not saturate; what calibration data
-    reach is no bound."""
+    model's own quantizer (rule Q9), unless the plan has tensors that INT8 does not saturate, as a graph output is; what
+    calibration data reach is no bound."""
     low, high = operators.clip_bounds(node, network.graph.array)
     if low is None or high is None:
         return False
     values, own = value_range(network.graph, node.inputs[0]), network.scales.get(node.inputs[0])
-    if own is not None and own.explicit and not network.unsaturated:
+    if own is not None and own.explicit and not network.unsaturated and node.outputs[0] not in network.graph.outputs:
         values = max(values[0], -128 * own.value), min(values[1], INT8_MAX * own.value)
     return low <= values[0] and values[1] <= high
 

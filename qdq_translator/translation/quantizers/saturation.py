@@ -69,21 +69,18 @@ def saturate_both(
     names = {node.inputs[0]: node.inputs[0] for node in symmetric if is_quantize(node)}
     ends = source.outputs.keys() & {node.outputs[0] for node in symmetric if is_dequantize(node)}
     work.run()
-    for end in ends:
-        names.setdefault(end, _quantized(source, written, end, quantizers, scales))
+    names.update({end: _quantized(source, written, end, scales) for end in ends})
     stated = {name: scale for name, scale in scales.items() if name in names}
     saturate_at(source, {names[name]: scale for name, scale in stated.items()})
     saturate_at(written, stated)
 
 
-def _quantized(
-    source: Graph, written: Graph, end: str, quantizers: Collection[Node], scales: Mapping[str, float]
-) -> str:
+def _quantized(source: Graph, written: Graph, end: str, scales: Mapping[str, float]) -> str:
     """The tensor of the model that the written network has as its output `end`: what is quantized, but for copies."""
     made, name = written.producer.get(end), end
     while made is not None and not made.is_op("Identity"):
         node = source.producer.get(name)
-        if node is None or node not in quantizers or not node.is_op("Identity"):
+        if node is None or not node.is_op("Identity"):
             return end if name in scales else name
         name = node.inputs[0]
     return end

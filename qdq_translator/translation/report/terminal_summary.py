@@ -15,8 +15,8 @@ from qdq_translator.translation.report.data import Messages, one_a_rule
 from qdq_translator.translation.report.tables import indented, print_pairs, print_table
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
-MOST_WARNINGS = 2
-"""Of the short form, one a rule."""
+MOST_ROWS = 6
+"""Of the short form, with which two warnings, one a rule, fit on the screen; one fits below more rows."""
 FEW = 3
 """Lines of one kind in the short form."""
 _LABELS = {"dla_int8": "DLA INT8", "dla_fp16": "DLA FP16", "gpu": "GPU"}
@@ -26,23 +26,25 @@ def print_short(summary: rows.Summary, verbose: bool) -> None:
     """The summary of one translation."""
     print_file(summary)
     out = Console(highlight=False)
-    print_pairs(out, _rows(summary, verbose))
+    shown = list(_rows(summary, verbose))
+    print_pairs(out, shown)
     if verbose:
         print_diagnostics(out, summary.diagnostics, "")
         return
     warnings = one_a_rule([item for item in summary.diagnostics if item.severity != "info"])
-    for group in warnings[:MOST_WARNINGS]:
+    most = 2 if len(shown) <= MOST_ROWS else 1
+    for group in warnings[:most]:
         colour = _COLOURS[group.worst.severity]
         more = f" (the worst of {group.count})" if group.count > 1 else ""
         out.print(indented(f"[{colour}]{group.worst.severity}[/]: {escape(_plain(group.worst.message))}{more}"))
-    notes = len(summary.diagnostics) - len(warnings[:MOST_WARNINGS])
+    notes = len(summary.diagnostics) - len(warnings[:most])
     hint = f"{counted(notes, 'note')}, remedies: --verbose. " if notes or warnings else ""
     out.print(indented(f"[dim]{hint}qdq-translator report has the causes.[/dim]"))
 
 
 def _plain(message: str) -> str:
     """The first sentence, without the numbers of rules, in about two lines."""
-    return clip(without_numbers(_first(message)), 143) + "."
+    return clip(without_numbers(_first(message)), 138) + "."
 
 
 def _first(text: str) -> str:
@@ -64,10 +66,14 @@ def _rows(summary: rows.Summary, verbose: bool) -> Iterator[tuple[str, str]]:
     dla, layers, macs = summary.dla, summary.coverage.layers, summary.coverage.macs
     yield from _time_and_int8(summary)
     yield "scales", _scales(summary.scales)
-    why = "graph outputs, GPU" if dla else "graph outputs"
+    purpose = f"{layers.by_design} on purpose"
+    if not layers.avoidable:
+        purpose = (
+            f"{counted(layers.by_design, 'layer')} on purpose ({'graph outputs, GPU' if dla else 'graph outputs'})"
+        )
     kinds = (
         (layers.avoidable, f"{counted(layers.avoidable, 'layer')} could run in INT8"),
-        (layers.by_design, f"{counted(layers.by_design, 'layer')} on purpose ({why})"),
+        (layers.by_design, purpose),
         (summary.fp16_nodes, f"{summary.fp16_nodes} in the layer argument"),
     )
     if any(number for number, _ in kinds):
@@ -121,7 +127,7 @@ def _outcome(summary: rows.Summary, verbose: bool) -> Iterator[tuple[str, str]]:
     weights, found, macs = summary.weights, summary.metric, summary.coverage.macs
     if summary.dla_rewrites and verbose:
         yield "rewritten", summary.dla_rewrites
-    why = "; I-W1 gives the cause of each (--verbose)" if not weights.exact else ""
+    why = "; --verbose has the cause of each" if not weights.exact else ""
     if weights.total and (verbose or weights.exact < weights.total):
         yield "weights", f"{weights.exact} of {weights.total} keep every trained value{why}"
     for index, sentence in enumerate(summary.accuracy):
