@@ -513,7 +513,7 @@ def test_data_and_labels_may_have_addresses(spread: Path, tmp_path: Path) -> Non
         np.save(y, data["labels"][:40])
         np.savez(tmp_path / "x.npz", input=data["input"][:40], labels=data["labels"][:40])
     found = []
-    for given in (["memory://val", "--labels", "memory://y.npy"], [str(tmp_path / "x.npz")]):
+    for given in (["memory://val/", "--labels", "memory://y.npy"], [str(tmp_path / "x.npz")]):
         out = tmp_path / f"t{len(found)}"
         asked = ["tune", "-i", str(spread), "--data", *given, "--calibrate", given[0], "--max_drop", "100", *SHAPES]
         assert main([*asked, "--passes", "2", "-o", str(out)]) == 0

@@ -537,10 +537,11 @@ def _fewer(wanted: Optional[int], available: int) -> list[str]:
 
 def _labels(values: np.ndarray, samples: int, source: str) -> np.ndarray:
     """The first `samples` rows. Raises UserError if there are fewer."""
-    if not values.ndim or len(values) < samples:
-        held = len(values) if values.ndim else 1
+    rows = np.atleast_1d(values)
+    held = len(rows)
+    if held < samples:
         raise UserError(f"{source} holds {held} labels for {samples} samples.", "Give one label a sample.")
-    return np.asarray(values[:samples])
+    return rows[:samples]
 
 
 def _as_samples(values: np.ndarray, spec: InputSpec, source: str) -> np.ndarray:

@@ -155,7 +155,7 @@ class Bench:
         """Passes of the network over the samples that were needed so far."""
         return self._remembering.runs / self.meter.samples.runs
 
-    def translation(self, point: Point, name: Optional[str] = None) -> Translation:
+    def translation(self, point: Point, name: Optional[str]) -> Translation:
         """The translation of a point with the ranges of all calibration data, which ends the time of the search: it and
         what follows take as long as they need. name: base name of its files. Raises UserError."""
         self._remembering.until = math.inf
