@@ -123,9 +123,15 @@ def _never_cuts(network: Network, node: Node) -> bool:
     if low is None or high is None:
         return False
     values, own = value_range(network.graph, node.inputs[0]), network.scales.get(node.inputs[0])
-    if own is not None and own.explicit and not network.unsaturated and node.outputs[0] not in network.graph.outputs:
+    if own is not None and own.explicit and not network.unsaturated and not _ends(network.graph, node.outputs[0]):
         values = max(values[0], -128 * own.value), min(values[1], INT8_MAX * own.value)
     return low <= values[0] and values[1] <= high
+
+
+def _ends(graph: Graph, name: str) -> bool:
+    """Whether a tensor, or what data movement makes of it, is a graph output."""
+    moved = (node for node in graph.consumers(name) if node.is_op(*operators.REARRANGES))
+    return name in graph.outputs or any(_ends(graph, output) for node in moved for output in node.outputs)
 
 
 def _keeps_all(network: Network, node: Node) -> bool:

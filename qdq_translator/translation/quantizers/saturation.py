@@ -66,17 +66,18 @@ def saturate_both(
     work = _Saturated(source, missing_zero_point, as_int8=True, saturating=saturating, idle=idle)
     quantizers = [node for node in work.constants.varying if is_quantizer(node)]
     symmetric = [node for node in quantizers if _is_symmetric(work, node)]
-    names = {node.inputs[0]: node.inputs[0] for node in symmetric if is_quantize(node)}
-    ends = source.outputs.keys() & {node.outputs[0] for node in symmetric if is_dequantize(node)}
+    given = {node.inputs[0] for node in symmetric if is_quantize(node)}
+    given |= source.outputs.keys() & {node.outputs[0] for node in symmetric if is_dequantize(node)}
     work.run()
-    names.update({end: _quantized(source, written, end, scales) for end in ends})
+    names = {name: _quantized(source, written, name, scales) for name in given}
     stated = {name: scale for name, scale in scales.items() if name in names}
     saturate_at(source, {names[name]: scale for name, scale in stated.items()})
     saturate_at(written, stated)
 
 
 def _quantized(source: Graph, written: Graph, end: str, scales: Mapping[str, float]) -> str:
-    """The tensor of the model that the written network has as its output `end`: what is quantized, but for copies."""
+    """The tensor of the model that the written network has as `end`: what quantizers and Identity nodes before it copy,
+    unless the written network has a copy too."""
     made, name = written.producer.get(end), end
     while made is not None and not made.is_op("Identity"):
         node = source.producer.get(name)
