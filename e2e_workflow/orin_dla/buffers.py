@@ -101,8 +101,8 @@ def main(argv: list[str] | None = None) -> int:
     options = parse(argv)
     try:
         report = TranslationFiles.locate(options.translation).read_report()
-        inputs = described(ends(report["inputs"], options.batch), options.input_formats)
-        outputs = described(ends(report["outputs"], options.batch), options.output_formats)
+        inputs = described(ends(report["inputs"], options.batch), options.input_formats, "input")
+        outputs = described(ends(report["outputs"], options.batch), options.output_formats, "output")
         if options.action == "describe":
             for what, group in (("input", inputs), ("output", outputs)):
                 for buffer in group:

@@ -202,7 +202,7 @@ def fp16_sets(case: Case, found: Tuning) -> str:
     """FP16 sets of several makers for the point whose tensors `tune` tried first. Raises AssertionError where one that holds is
     cheaper than the one that `tune` found."""
     base = found.sensitivity[0]
-    changes, tensors = base.changes, sorted(base.tensors, key=lambda row: -row.noise_share)
+    changes, tensors = base.changes, sorted(base.account.tensors, key=lambda row: -row.noise_share)
     plan = [layer for layer in case.translation(Point.of(changes)).plan if layer.precision != "none"]
     layers = [layer.name for layer in plan]
     convs = [layer.name for layer in plan if layer.op == "Conv"]
