@@ -202,16 +202,16 @@ def fp16_sets(case: Case, found: Tuning) -> str:
     """FP16 sets of several makers for the point whose tensors `tune` tried first. Raises AssertionError where one that holds is
     cheaper than the one that `tune` found."""
     base = found.sensitivity[0]
-    changes, tensors = base.changes, sorted(base.account.tensors, key=lambda row: -row.noise_share)
+    changes, roundings = base.changes, sorted(base.account.entries, key=lambda row: -row.share)
     plan = [layer for layer in case.translation(Point.of(changes)).plan if layer.precision != "none"]
     layers = [layer.name for layer in plan]
     convs = [layer.name for layer in plan if layer.op == "Conv"]
     reference = found.metric.reference
     loudest: list[str] = []
-    for tensor in tensors:
+    for rounding in roundings:
         if reference - case.score(case.seen, Point.of(changes, loudest)) <= MAX_DROP:
             break
-        loudest += tensor.layers
+        loudest += rounding.layers
     rows, best = [], found.best.cost.key
     for who, point in (
         ("nothing", Point.of(changes)),
