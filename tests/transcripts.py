@@ -62,7 +62,8 @@ _WEIGHTS = {"w": np.ones((4, 4, 1, 1), np.float32), "w3": np.linspace(-1, 1, 144
 
 
 def _mixed() -> onnx.ModelProto:
-    """Two inputs and outputs, a Concat and an Add of unequal ranges, a tensor with two scales, layers for the GPU."""
+    """A network with two inputs and two outputs, a Concat and an Add whose inputs have unequal ranges, a tensor with two
+    scales, and layers that run on the GPU."""
     text = "g (float[1,4,8,8] images, float[1,4,8,8] more) => (float[1,8,1,1] y, float[1,4,8,8] e) {"
     text += pair("images", "xq") + pair("images", "xt", "t") + "a = Conv (xq, w) b = Relu (xt)" + pair("a", "aq")
     text += pair("more", "mq", "v") + "k = Concat <axis=1> (aq, b) r = Relu (k)" + pair("r", "rq", "t")

@@ -181,7 +181,8 @@ def print_log(
 
 
 def _explains(message: Message, used: int) -> bool:
-    """Whether a message is shown in full: a consequence only first, and if it lists causes."""
+    """True if a message is shown with its cause and remedy. A note or a consequence is only if it lists causes and no
+    message was shown before it. used: number of those."""
     return message.kind not in MINOR or (bool(message.causes) and not used)
 
 

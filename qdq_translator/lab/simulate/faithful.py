@@ -35,7 +35,8 @@ from qdq_translator.translation.passes.cleanup import remove_dead_nodes, remove_
 LEAST_DB = 60.0
 """SQNR of a tensor of both networks below which they compute another function."""
 HALF_DB = 35.0
-"""The same in half precision."""
+"""SQNR of a tensor of both networks below which they compute another function, if the model has float16 or bfloat16
+weights."""
 _BOUNDED = ("Clip", "HardSigmoid", "HardSwish")
 _ROUNDS = 3
 """In which differences may follow from each other before both networks are run alone."""

@@ -129,7 +129,7 @@ def _never_cuts(network: Network, node: Node) -> bool:
 
 
 def _ends(graph: Graph, name: str) -> bool:
-    """Whether a tensor, or what data movement makes of it, is a graph output."""
+    """True if the tensor `name`, or one that data movement alone makes of it, is a graph output."""
     moved = (node for node in graph.consumers(name) if node.is_op(*operators.REARRANGES))
     return name in graph.outputs or any(_ends(graph, output) for node in moved for output in node.outputs)
 

@@ -16,7 +16,7 @@ from qdq_translator.translation.report.tables import indented, print_pairs, prin
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 MOST_ROWS = 6
-"""Of the short form, with which two warnings, one a rule, fit on the screen; one fits below more rows."""
+"""The short form prints two warnings, each of another rule, below at most this many rows, and one below more."""
 FEW = 3
 """Lines of one kind in the short form."""
 _LABELS = {"dla_int8": "DLA INT8", "dla_fp16": "DLA FP16", "gpu": "GPU"}
