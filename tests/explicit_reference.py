@@ -170,7 +170,7 @@ def random_inputs(model: onnx.ModelProto, seed: int = 0) -> dict[str, np.ndarray
     return feed
 
 
-def run(model: onnx.ModelProto, feed: dict[str, np.ndarray], outputs: Optional[list[str]] = None) -> list[np.ndarray]:
+def session(model: onnx.ModelProto) -> Any:
     """ONNX Runtime on the CPU with every graph optimization off."""
     import onnxruntime as ort
 
@@ -178,8 +178,11 @@ def run(model: onnx.ModelProto, feed: dict[str, np.ndarray], outputs: Optional[l
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(outputs, feed)
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def run(model: onnx.ModelProto, feed: dict[str, np.ndarray], outputs: Optional[list[str]] = None) -> list[np.ndarray]:
+    return session(model).run(outputs, feed)
 
 
 def assert_equal_function(expected: list[np.ndarray], actual: list[np.ndarray], relative: float = 1e-4) -> None:

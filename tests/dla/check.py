@@ -4,7 +4,7 @@ engine makes of it."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Union
+from typing import Any, Callable, Union
 
 import numpy as np
 import onnx
@@ -14,8 +14,7 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.lab.simulate.implicit import ImplicitNetwork, Simulated, SimulationOptions, simulate
 from qdq_translator.translation.passes.dla import RULES
 from qdq_translator.translation.translator import Translation
-from tests.dla.prove import proved
-from tests.explicit_reference import assert_equal_function, random_inputs, run
+from tests.explicit_reference import assert_equal_function, random_inputs, run, session
 from tests.small_models import model, pair, rounded_at_inputs
 
 ORIN = {"target": "orin-dla", "platform": "jetpack-6.0"}
@@ -133,13 +132,42 @@ def assert_equal_engines(found: Pair, feed: dict[str, np.ndarray]) -> None:
     assert_equal_function(results[0][ends:], results[1][ends:], 1e-6)
 
 
-def both(explicit: onnx.ModelProto, proof: bool = True, **options: Any) -> Pair:
-    """Every rewrite is proved: a rule finds by itself where it must not apply. proof: False for tensors without values."""
+_KINDS: tuple[Callable[[np.random.Generator, tuple[int, ...]], np.ndarray], ...] = (
+    lambda rng, shape: rng.standard_normal(shape) / 3,
+    lambda rng, shape: rng.integers(-1, 2, shape),
+    lambda rng, shape: rng.standard_normal(shape) * 100,
+    lambda rng, shape: rng.standard_normal(shape) * 1e-6,
+    lambda rng, shape: np.zeros(shape),
+)
+"""Shares of an input's range: inside it, at its ends, far beyond it, tiny, zero. The first two are usual ones."""
+
+
+def proved(plain: Translation, rewritten: Translation, relative: float = 1e-4) -> Translation:
+    """`rewritten`, which computes what `plain` does for inputs of every kind; in float, up to the order of sums."""
+    assert list(plain.graph.outputs) == list(rewritten.graph.outputs)
+    sessions, usual = [session(made.model) for made in (plain, rewritten)], 0.0
+    for number, kind in enumerate(_KINDS):
+        rng, feed = np.random.default_rng(number), random_inputs(rewritten.model, number)
+        for name, values in feed.items():
+            if values.dtype.kind == "f":
+                reach = 127 * plain.tensor_scales.get(name, 8 / 127)
+                feed[name] = (kind(rng, values.shape) * reach).astype(values.dtype)
+        for want, got in zip(*(each.run(None, feed) for each in sessions)):
+            assert want.shape == got.shape and (np.isfinite(want) == np.isfinite(got)).all()
+            want, got = np.nan_to_num(want), np.nan_to_num(got)
+            apart, peak = (np.abs(values).max(initial=0.0) for values in (want - got, want))
+            usual = max(usual, peak) if number < 2 else usual
+            assert apart <= relative * max(usual, peak), (number, apart, peak)
+    return rewritten
+
+
+def both(explicit: onnx.ModelProto, **options: Any) -> Pair:
+    """Every rewrite is proved: a rule finds by itself where it must not apply."""
     options = {**ORIN, **options}
-    found = Pair(
-        translate(explicit, TranslateOptions(**options)),
-        (proved if proof else translate)(explicit, TranslateOptions(**{"dla_rewrites": True, **options})),
+    plain, rewritten = (
+        translate(explicit, TranslateOptions(**given)) for given in (options, {"dla_rewrites": True, **options})
     )
+    found = Pair(plain, proved(plain, rewritten) if rewritten.rewrites.applied else rewritten)
     warned = [str(told) for told in found.rewritten.diagnostics.warnings if told.rule in {m.RULE for m in RULES}]
     assert not warned, warned
     return found
@@ -202,6 +230,7 @@ __all__ = [
     "milliseconds",
     "outputs",
     "pair",
+    "proved",
     "same",
     "weights",
 ]

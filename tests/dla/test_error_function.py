@@ -12,7 +12,6 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.translation.passes.dla.error_function import ERROR
 from qdq_translator.translation.scales.inference.self_gated import ERF_CUBIC, ERF_LINEAR
 from tests.dla.check import BATCHES, INFER, ORIN, SCALE, Pair, covers, engine, feed_of, graph, outputs, pair
-from tests.dla.prove import proved
 from tests.explicit_reference import run
 
 X = "float[{N},3,4,5] x"
@@ -21,12 +20,9 @@ ARRAYS = {"root": np.float32(math.sqrt(2)), "one": np.float32(1), "half": np.flo
 
 
 def approximated(explicit: onnx.ModelProto, **options: object) -> Pair:
-    """Rewritten without D22, and with it; proved both times."""
+    """Rewritten without D22, and with it."""
     sound = TranslateOptions(**{**ORIN, "dla_rewrites": True, **options})  # type: ignore[arg-type]
-    found = Pair(
-        proved(explicit, sound),
-        proved(explicit, sound.changed(dla_rewrites="approximate")),
-    )
+    found = Pair(translate(explicit, sound), translate(explicit, sound.changed(dla_rewrites="approximate")))
     assert not [told for told in found.rewritten.diagnostics.warnings if told.rule == "D22"]
     onnx.checker.check_model(found.rewritten.model, full_check=True)
     return found
