@@ -185,11 +185,10 @@ def _fitting(line: str) -> Iterator[tuple[Message, re.Match[str]]]:
     lower = line.lower()
     hits = _index().keys() & {lower[start : start + 4] for start in range(len(lower) - 3)}
     text = plain(line)
-    shown = text.lower()
     for place in sorted({place for hit in hits for key, place in _index()[hit] if key in lower}):
         message = messages()[place]
         match = message.pattern.search(text)
-        if not match and not any(key in shown for key in message.keys):
+        if not match and text != line:
             match = message.pattern.search(line)  # the matching text is in the prefix
         if match and writer_fits(message, text):
             yield message, match
