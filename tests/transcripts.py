@@ -28,7 +28,7 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, NamedTuple
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -53,6 +53,7 @@ from tests import records
 from tests.conftest import DATA, OWN_MODELS
 from tests.small_models import model, pair
 from tests.test_equalize import NETWORK, weights
+from tests.trt_bindings import scenarios, surface
 from tests.tuning_rows import tuned
 
 FOLDER = DATA / "transcripts"
@@ -393,6 +394,8 @@ SESSIONS += tuple(
     )
     for path in sorted((FOLDER / "desk").glob("*.txt"))
 )
+SESSIONS += tuple(Session(f"builder-{version}", (), ("build builder versions",)) for version in surface.recorded())
+"""Builds with what the Python bindings of a version have (tests/trt_bindings): what is asked of TensorRT, and what is said."""
 
 
 # ---------------------------------------------------------------- the desk
@@ -570,6 +573,9 @@ def transcript(session: Session) -> list[str]:
     ], absent[1]:
         os.chdir(folder)
         try:
+            if session.name.startswith("builder-"):
+                found = scenarios.run_all(surface.module(session.name[len("builder-") :]), Path(folder))
+                return shown(scenarios.lines(found))
             if not session.files:
                 desk(Path())
                 return [line for command in session.commands for line in _at_the_desk(command)]
@@ -630,11 +636,15 @@ def _lines(text: str) -> Iterator[str]:
     text = re.sub(r'"options": \{.*?\}', '"options": {}', text, flags=re.S).replace("\0", "\\0")
     text = re.sub(r"(?<![.\w])[0-9a-f]{16,}\b", "DIGEST", text)
     text = re.sub(rf"(?<![.\d]){re.escape(__version__)}(?![.\d])", "VERSION", text)
-    text = re.sub(r'("seconds": )[\d.e-]+|\b\d+\.\d+ s\b', r"\1SECONDS", text)
+    text = re.sub(r'("(?:build_)?seconds": )[\d.e-]+|\b\d+\.\d+ s\b', r"\1SECONDS", text)
     for line in text.split("\n"):
         line = re.sub(r"[ \t─]+", " ", line).strip()
         if line:
             yield line
+
+
+def shown(texts: Iterable[str]) -> list[str]:
+    return [line for text in texts for line in _lines(text)]
 
 
 def kept(session: Session) -> list[str]:

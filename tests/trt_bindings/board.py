@@ -9,6 +9,7 @@ from typing import Any
 
 import onnx
 
+from tests.trt_bindings import surface
 from tests.trt_bindings.doubles import Double, Recorder, bind, memory
 from tests.trt_bindings.virtual_calls import Calibrator
 
@@ -22,6 +23,12 @@ _KINDS = {
     "QuantizeLinear": "QUANTIZE",
     "DequantizeLinear": "DEQUANTIZE",
 }
+
+
+def called(calibrator: Any, trt: Any) -> Any:
+    """The calibrator as TensorRT calls it."""
+    recorded = hasattr(trt, "RECORDED")
+    return surface.Calibrator(calibrator) if recorded else Calibrator(calibrator, trt.__version__)
 
 
 @dataclasses.dataclass
@@ -202,7 +209,7 @@ class Board:
 
     def calibrate(self, calibrator: Any) -> None:
         """What TensorRT asks of a calibrator, through its C++ object."""
-        cpp = Calibrator(calibrator, self.trt.__version__)
+        cpp = called(calibrator, self.trt)
         self.recorder.record("calibrator", cpp.algorithm(), cpp.batch_size(), cpp.cache().decode())
         if self.behaviour.rejects_cache:
             self.log("E", "Calibration table does not match calibrator algorithm type.")

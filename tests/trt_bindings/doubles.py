@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-_SIGNATURE = re.compile(r"^(?:\d+\. )?(\w+)\((.*)\) -> ")
+SIGNATURE = re.compile(r"^(?:\d+\. )?(\w+)\((.*)\) -> ")
 
 
 class Recorder:
@@ -103,7 +103,7 @@ def bind(trt: Any, what: str, doc: str | None, args: Sequence[Any], kwargs: Mapp
     """The arguments in order, defaults filled in, by the signatures in the docstring. Raises TypeError as pybind11."""
     errors = []
     for line in (doc or "").splitlines():
-        match = _SIGNATURE.match(line.strip())
+        match = SIGNATURE.match(line.strip())
         if not match or match[2] == "*args, **kwargs":
             continue
         try:

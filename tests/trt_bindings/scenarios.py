@@ -1,6 +1,6 @@
-"""Runs in a process with one TensorRT binding: drives `build` and the on-device kit against it, writes what happened.
+"""Drives `build` and the on-device kit against one version of TensorRT's bindings, real or recorded (surface.py).
 
-python -m tests.trt_bindings.scenarios FOLDER    ->  FOLDER/found.json
+python -m tests.trt_bindings.scenarios FOLDER    ->  FOLDER/found.json      with the real ones, in a process of its own
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import tensorrt as trt
 
 from qdq_translator.cli import main
 from qdq_translator.core.formats.files import TranslationFiles
-from tests.trt_bindings import models
-from tests.trt_bindings.board import Behaviour, Board
-from tests.trt_bindings.virtual_calls import Calibrator
+from tests.trt_bindings import models, surface
+from tests.trt_bindings.board import Behaviour, Board, called
 
 KIT = Path(__file__).resolve().parents[2] / "e2e_workflow" / "on_device" / "run_on_device.py"
-WORK = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
+trt: Any = None
+WORK = Path()
 
 
 def command(arguments: list[str], board: Board | None) -> dict[str, Any]:
@@ -179,7 +178,7 @@ def callbacks() -> dict[str, Any]:
         trt.ILogger.log(logger, trt.ILogger.Severity.__members__[member], member.lower())
     calibrator = make_calibrator(api, b"text")
     before = calibrator.asked_for_data
-    cpp = Calibrator(calibrator, trt.__version__)
+    cpp = called(calibrator, trt)
     batch = cpp.batch(b"images")
     found = {
         "messages": logger.messages,
@@ -294,14 +293,15 @@ def kit() -> dict[str, Any]:
         options = script.parse([*base, "--iterations", "3", "--warmup", "2", *arguments])
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             results = script.run(options, Api(Fresh()), script.Cuda(cuda))
+        written = json.loads((out / "device_results.json").read_text())
+        assert written == json.loads(json.dumps(results))
         outputs = {}
         for engine in results["engines"].values():
             if "outputs" in engine:
                 with np.load(out / engine["outputs"]) as stored:
                     outputs[engine["outputs"]] = stored["logits"].tolist()
         found[name] = {
-            "results": results,
-            "written": json.loads((out / "device_results.json").read_text()),
+            "written": written,
             "outputs": outputs,
             "expected": (images.reshape(5, -1).sum(axis=1)[:, None] + np.arange(5)).tolist(),
             "left_on_device": len(cuda.blocks),
@@ -341,17 +341,46 @@ def typed() -> dict[str, Any]:
     return found
 
 
-def run_all() -> None:
-    found: dict[str, Any] = {"version": trt.__version__, "gate": gate()}
+def run_all(tensorrt: Any, folder: Path) -> dict[str, Any]:
+    """Section -> what was found. tensorrt: the module."""
+    global trt, WORK
+    trt, WORK = tensorrt, folder
+    found: dict[str, Any] = {"surface": surface.of(trt), "gate": gate()}
     if trt.__version__.startswith("11"):
         found["typed"] = typed()
     if hasattr(trt.BuilderFlag, "INT8"):
-        found["builds"] = builds()
-        found["callbacks"] = callbacks()
-        found["translated"] = translated()
-        found["kit"] = kit()
-    (WORK / "found.json").write_text(json.dumps(found))
+        found.update(builds=builds(), callbacks=callbacks(), translated=translated(), kit=kit())
+    return dict(json.loads(json.dumps(found).replace(str(folder), "WORK")))
+
+
+def _rows(files: Any) -> list[Any]:
+    return list(files.items()) if isinstance(files, dict) else list(files)
+
+
+def lines(found: dict[str, Any]) -> Iterator[str]:
+    """What was found as a transcript shows it."""
+    parts = {"gate": found["gate"], **found.get("builds", {}), **found.get("typed", {})}
+    for name, build in {**parts, "translated": found.get("translated", {})}.items():
+        yield f"== {name}: status {build.get('status')}"
+        yield from map(json.dumps, build.get("calls", ()))
+        yield from (f"! {line}" for line in build.get("err", "").split("\n") if line)
+        yield from build.get("out", "").split("\n")
+        yield from (f"=> {json.dumps(row)}" for row in _rows(build.get("files", [])))
+    yield json.dumps(found.get("callbacks"))
+    for name, run in found.get("kit", {}).items():
+        yield f"== kit: {name}"
+        written = {key: value for key, value in run["written"].items() if key != "device"}
+        yield from (json.dumps([key, value]) for key, value in {**run, "written": written}.items() if key != "calls")
+        for call in (call for calls in run["calls"] for call in calls):
+            yield json.dumps(call[:2] if call[0] == "context.set_tensor_address" else call)
+
+
+def main_in_a_process() -> None:
+    import tensorrt
+
+    folder = Path(sys.argv[1])
+    (folder / "found.json").write_text(json.dumps(run_all(tensorrt, folder)))
 
 
 if __name__ == "__main__":
-    run_all()
+    main_in_a_process()
