@@ -14,14 +14,17 @@ something changed, not that it is right; what is right is for the tests with num
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import functools
 import importlib
+import itertools
 import json
 import re
 import sys
 import zipfile
 import zlib
+from dataclasses import fields
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Optional
@@ -32,14 +35,18 @@ import onnx
 from onnx import AttributeProto, numpy_helper
 
 from qdq_translator import TranslateOptions
+from qdq_translator.core.command_options import ExplicitOptions
 from qdq_translator.core.diagnostics import RENAMED_NODES, Diagnostic
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.lab.laboratory import translate
+from qdq_translator.translation.explicit import Explicit, explicit
+from qdq_translator.translation.planning import regions
+from qdq_translator.translation.qdq.restore import restore
 from qdq_translator.translation.translator import Translation
 from tests.conftest import DATA, OWN_MODELS
 from tests.fuzz.seeds import seeds
-from tests.record_models import dialects
+from tests.record_models import dialects, explicit_models, fixed
 
 FOLDER = DATA / "records"
 BY_CHANCE = ("test_networks_by_chance", "test_verdicts_by_chance", "dla.test_by_chance", "dla.test_chains")
@@ -72,6 +79,18 @@ _EVERY = {
     "plan": {"preset": "dla", "assume_scales": True},
 }  # fmt: skip
 """Sets of options for the models of the repository and those of the campaigns. assume_scales: as `qdq-translator plan`."""
+_EXPLICIT = {
+    "fp32": {"explicit": {"float_type": "fp32"}},
+    "fp16": {"explicit": {}, "preset": "gpu", "asymmetric": "widen"},
+    "scales": {"explicit": {"scale_type": "fp32"}, "asymmetric": "widen"},
+    "int8": {"explicit": {"float_type": "fp32", "io_types": "int8"}, "asymmetric": "widen"},
+    "half": {"explicit": {"io_types": "fp16", "scale_type": "fp16"}, "asymmetric": "widen"},
+    "dla": {"explicit": {"allow_fp16": True}, "preset": "dla", "asymmetric": "widen"},
+    "complete": {"explicit": {}, "target": "orin-dla"},
+    "keep": {"explicit": {"allow_fp16": True}, "target": "orin-dla", "asymmetric": "keep"},
+    "restored": {"restored": True, "asymmetric": "widen", "per_channel_activations": "max"},
+}  # fmt: skip
+"""explicit: of `ExplicitOptions`, the explicit network instead of the translation. restored: Q/DQ from the translation's files."""
 
 WITHOUT_TENSORRT = mock.patch("qdq_translator.translation.targets.platforms.installed_tensorrt", return_value=None)
 _LARGE = 50_000
@@ -79,7 +98,8 @@ _LARGE = 50_000
 
 
 class Case(NamedTuple):
-    """group: the file that its record stands in. options: of `TranslateOptions`, and assume_scales."""
+    """group: the file that its record stands in. options: of `TranslateOptions`, assume_scales, those of `_EXPLICIT`, and prices:
+    False where every rewrite is applied, whether or not it is worth it."""
 
     group: str
     name: str
@@ -92,6 +112,8 @@ class Case(NamedTuple):
 def cases() -> list[Case]:
     found = [Case("seeds", f"{name}-{key}", _EVERY[key]) for name, _ in seeds() for key in _EVERY]
     found += [Case("dialects", name, options) for name, (_, options) in dialects().items()]
+    found += [Case("fixed", f"{name}-{size}", {"shapes": [size]}) for name, size in itertools.product(*fixed())]
+    found += [Case("explicit", f"{name}-{key}", _EXPLICIT[key]) for name in explicit_models() for key in _EXPLICIT]
     for path in sorted(OWN_MODELS.glob("*.onnx")):
         sets = ("dla",) if path.stat().st_size > _LARGE else tuple(_EVERY)
         found += [Case("exported", f"{path.stem}-{key}", _EVERY[key]) for key in sets]
@@ -111,6 +133,8 @@ def model_of(case: Case) -> onnx.ModelProto:
         return dict(seeds())[case.name.rpartition("-")[0]]
     if case.group == "dialects":
         return dialects()[case.name][0]
+    if case.group in ("explicit", "fixed"):
+        return (explicit_models() if case.group == "explicit" else fixed()[0])[case.name.partition("-")[0]]
     if case.group == "exported":
         return onnx.load(OWN_MODELS / f"{case.name.rpartition('-')[0]}.onnx")
     members, archive = _kept()
@@ -127,17 +151,33 @@ def record(case: Case) -> list[str]:
 
 def _lines(case: Case) -> list[str]:
     options = dict(case.options)
-    assume = options.pop("assume_scales", False)
+    assume, how, restored = (
+        options.pop("assume_scales", False),
+        options.pop("explicit", None),
+        options.pop("restored", 0),
+    )
+    unpriced = not options.pop("prices", True) and mock.patch.object(regions, "placed", lambda *given: None)
     try:
-        with WITHOUT_TENSORRT:
+        with WITHOUT_TENSORRT, unpriced or contextlib.nullcontext():
+            if how is not None:
+                return [*_explicit(explicit(model_of(case), TranslateOptions(**options), ExplicitOptions(**how)))]
             made = translate(model_of(case), TranslateOptions(**options), assume_scales=assume)
-        return [*_network(made), *_scales(made), *_plan(made), *_said(made)]
+        if restored:
+            again = restore(made.model, made.cache.scales, dict.fromkeys(made.fp16_nodes, "fp16"))
+            return [*_network(again.model), *(f"{f.name} {_plain(getattr(again, f.name))}" for f in fields(again)[1:])]
+        return [*_network(made.model), *_scales(made), *_plan(made), *_said(made)]
     except UserError as error:
         return [f"refused {type(error).__name__}: {facts(error.what)} | {facts(error.hint)}"]
 
 
-def _network(made: Translation) -> Iterator[str]:
-    model = made.model
+def _explicit(made: Explicit) -> Iterator[str]:
+    yield from _network(made.model)
+    for key, value in made.to_dict().items():
+        if key not in ("generator", "source"):
+            yield f"{key} {facts(str(value)) if key == 'notes' else _plain(value)}"
+
+
+def _network(model: onnx.ModelProto) -> Iterator[str]:
     yield (
         "opset " + " ".join(f"{o.domain or 'onnx'}={o.version}" for o in model.opset_import) + f" ir {model.ir_version}"
     )

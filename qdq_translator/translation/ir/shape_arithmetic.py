@@ -284,7 +284,7 @@ def _constant_of_shape(node: Node, values: list[Array]) -> Optional[Array]:
 def _wrapped(values: Array) -> Array:
     """Integers that do not fit into int64 wrap around, as they do in ONNX."""
     unknown = (type(None), _Named)
-    if all(isinstance(v, unknown) or -(2**63) <= v < 2**63 for v in values.flat):
+    if all(isinstance(v, unknown) or -(2**63) <= int(v) < 2**63 for v in values.flat):
         return values
     wrapped = [v if isinstance(v, unknown) else (int(v) + 2**63) % 2**64 - 2**63 for v in values.flat]
     return np.array(wrapped, dtype=object).reshape(values.shape)
