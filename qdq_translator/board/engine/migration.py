@@ -292,9 +292,13 @@ def _python(text: str, path: Path) -> Iterator[Use]:
 
 
 def _notebook(text: str, path: Path) -> Iterator[Use]:
-    """The cells of code as one program; lines with ! are commands. Lines are those of the file."""
+    """The cells of code as one program; lines with ! are commands. Lines are those of the file; of a file of one line
+    those that it has once Jupyter saved it."""
     try:
-        cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+        notebook = json.loads(text)
+        if "\n" not in text.strip():
+            text = json.dumps(notebook, indent=1, ensure_ascii=False)
+        cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
         sources = ["".join(cell["source"]).splitlines() for cell in cells]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is no notebook.", _HINT) from error
