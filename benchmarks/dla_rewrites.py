@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 
 from benchmarks.full_networks import NETWORKS
-from qdq_translator import TranslateOptions, translate
+from qdq_translator import TranslateOptions
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.report_rows import Verdict
@@ -35,7 +35,7 @@ from qdq_translator.translation.passes.no_ops import NO_OPS
 from qdq_translator.translation.planning.layers import headline
 from qdq_translator.translation.targets.dla.limits import GPU, LIMITS
 from qdq_translator.translation.targets.precision import total
-from qdq_translator.translation.translator import Translation
+from qdq_translator.translation.translator import Translation, translate
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 RULES_PAGE, PAGE = DOCS / "dla_rules.md", DOCS / "tables" / "dla_networks.md"

@@ -18,9 +18,10 @@ import onnx
 from onnx import TensorProto, helper
 
 from benchmarks.dla_rewrites import PAGE, page
-from qdq_translator import TranslateOptions, Translation, translate
+from qdq_translator import TranslateOptions
 from qdq_translator.core.errors import UserError
 from qdq_translator.translation.passes import pipeline
+from qdq_translator.translation.translator import Translation, translate
 
 OPTIONS = TranslateOptions(target="orin-dla", platform="jetpack-6.2", asymmetric="widen")
 WITH_CASTS = ("mobilenet_v2__nvpq13", "yolov5n__nvpq13")

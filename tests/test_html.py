@@ -22,6 +22,7 @@ from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import MissingDependency, UserError
 from qdq_translator.core.words import percent
+from qdq_translator.translation import translator
 from qdq_translator.translation.report import html
 from qdq_translator.translation.report.embed import ridge
 from qdq_translator.translation.report.html import write_page
@@ -692,7 +693,7 @@ def test_worse_is_less_int8_or_more_time(report: dict[str, Any], cured: dict[str
 
 
 def test_two_thousand_layers(browser: Any, tmp_path: Path) -> None:
-    large = translate(residual(800, channels=4), TranslateOptions(target="orin-dla"), "deep").report
+    large = translator.translate(residual(800, channels=4), TranslateOptions(target="orin-dla"), "deep").report
     assert len(large["plan"]) >= 1999
     text = report_page(large)
     assert len(text.encode()) < 5_000_000

@@ -11,12 +11,12 @@ from typing import Any
 import onnx
 import pytest
 
-from qdq_translator import Translation, translate
 from qdq_translator.core.diagnostics import Diagnostics
 from qdq_translator.lab.simulate.implicit import copy_model
 from qdq_translator.translation.ir.constants import is_dequantize, is_quantize
 from qdq_translator.translation.ir.graph import Graph
 from qdq_translator.translation.passes.names import name_nodes
+from qdq_translator.translation.translator import Translation, translate
 from tests.conftest import need_shared, zoo_paths
 from tests.small_models import model
 from tests.test_zoo_function import REFUSED, options_for

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from qdq_translator import TranslateOptions, Translation, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
-from qdq_translator.core.errors import ModelError, UnsupportedQuantizer, UserError
+from qdq_translator.core.errors import ModelError, UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.rules import STATED
 from qdq_translator.translation import translator
@@ -34,6 +34,7 @@ from qdq_translator.translation.qdq.restore import (
 )
 from tests.conftest import need_shared
 from tests.small_models import model, pair, parse
+from tests.test_zoo_function import MODELS, REFUSED
 
 ort = pytest.importorskip("onnxruntime")
 ROOT = Path(__file__).resolve().parents[1]
@@ -334,7 +335,7 @@ def round_trip(model: object, options: TranslateOptions, half: bool = False) -> 
     for precisions in ({}, dict.fromkeys(first.fp16_nodes, "fp16"))[: 1 + bool(first.fp16_nodes)]:
         restored = restore(copy(first.model), first.cache.scales, precisions)
         onnx.checker.check_model(restored.model, full_check=True)
-        second = translate(restored.model, options)
+        second = translator.translate(restored.model, options)
         idle = saturated_by_pairs(first, second)
         lines = first.cache.to_text().splitlines()
         assert second.cache.to_text().splitlines() == [line for line in lines if line.split(": ")[0] not in idle]
@@ -350,7 +351,7 @@ def round_trip(model: object, options: TranslateOptions, half: bool = False) -> 
                 np.testing.assert_allclose(after[name], value, rtol=1e-3 if half else 3e-7, atol=0, err_msg=name)
         if precisions:  # the weights of fewer layers are restored
             continue
-        third = translate(restore(copy(second.model), second.cache.scales).model, options)
+        third = translator.translate(restore(copy(second.model), second.cache.scales).model, options)
         for name, value in weights_of(third.model).items():
             assert np.array_equal(value, after[name]), name
 
@@ -364,14 +365,9 @@ def test_round_trip_of_random_graphs(model: onnx.ModelProto) -> None:
     round_trip(model, OPTIONS)
 
 
-def test_round_trip_of_the_zoo(zoo: Path) -> None:
-    refused = []
-    for path in sorted((zoo / "mini").glob("*.onnx")) + sorted((zoo / "edge").glob("*.onnx")):
-        try:
-            round_trip(path, OPTIONS, half="fp16" in path.stem)
-        except UnsupportedQuantizer:
-            refused.append(path.stem)
-    assert len(refused) < 10 and not any("__" in name for name in refused if name != "mlp__mo_fp32"), refused
+@pytest.mark.parametrize("path", [p for p in MODELS if p.stem not in REFUSED], ids=lambda p: p.stem)
+def test_round_trip_of_the_zoo(path: Path) -> None:
+    round_trip(need_shared(path), OPTIONS, half="fp16" in path.stem)
 
 
 def test_weights_come_back_bit_for_bit_without_folding(zoo: Path) -> None:

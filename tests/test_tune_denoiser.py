@@ -36,7 +36,7 @@ TARGET = ["--target", "orin-dla", "--platform", "jetpack-6.2", "--shapes", "inpu
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pictures")
-    noisy, clean = images.pairs(100, images.VALIDATION)
+    noisy, clean = images.pairs(60, images.VALIDATION)
     np.savez(folder / "seen.npz", input=noisy, labels=clean)
     np.savez(folder / "calibration.npz", input=images.pairs(12, images.TRAINING)[0])
     return folder

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from benchmarks.networks import residual
-from qdq_translator import TranslateOptions, translate
+from qdq_translator import TranslateOptions
 from qdq_translator.cli import main
 from qdq_translator.core.formats.report_rows import WhatIf
 from qdq_translator.core.options import PRESETS, TranslateCommand, effective, words_of
@@ -20,7 +20,7 @@ from qdq_translator.core.parsing import make_parser
 from qdq_translator.translation.targets.dla import verdicts
 from qdq_translator.translation.targets.dla.verdicts import DlaPlan, judge
 from qdq_translator.translation.targets.settings import resolve
-from qdq_translator.translation.translator import Translation
+from qdq_translator.translation.translator import Translation, translate
 from tests.conftest import ZOO, need_shared
 from tests.dla.check import graph
 from tests.dla.test_error_function import ARRAYS as GELU_ARRAYS

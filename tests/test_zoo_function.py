@@ -12,6 +12,7 @@ import pytest
 
 from qdq_translator import TranslateOptions, Translation, translate
 from qdq_translator.core.errors import UserError
+from qdq_translator.translation import translator
 from tests.conftest import OWN_MODELS, ZOO, need_shared, zoo_paths
 from tests.explicit_reference import assert_equal_function, bypassed, in_float32, random_inputs, run
 
@@ -114,7 +115,7 @@ def test_scales_and_names(path: Path) -> None:
     """Every name in every file exists; scales are positive, normal, finite; rule S2; unique expressible node names."""
     flags = {**ALL_FLAGS, **({"infer_bounds": True, "infer_add_scales": True} if MODELS.index(path) % 2 else {})}
     path = need_shared(path)
-    for translation in (translated(path), translate(path, options_for(path, **flags))):
+    for translation in (translated(path), translator.translate(path, options_for(path, **flags))):
         graph = translation.model.graph
         tensors = {v.name for v in graph.input} | {o for n in graph.node for o in n.output}
         nodes = [n.name for n in graph.node]
