@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 import pytest
 
-from qdq_translator import Translation, translate
+from qdq_translator.translation.translator import Translation, translate
 from tests.conftest import ZOO, need_shared, zoo_paths
 from tests.test_reference_agreement import model_path
 from tests.test_zoo_function import ALL_FLAGS, REFUSED, options_for

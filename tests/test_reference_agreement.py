@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qdq_translator import Translation, translate
+from qdq_translator.translation.translator import Translation, translate
 from tests.conftest import SHARED, ZOO, need_shared, zoo_paths
 from tests.test_zoo_function import ALL_FLAGS, MODELS, REFUSED, options_for
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from qdq_translator import TranslateOptions, translate
+from qdq_translator import TranslateOptions
 from qdq_translator.cli import main, main_translate
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.errors import UsageError
@@ -20,6 +20,7 @@ from qdq_translator.translation.passes.dla import NO_REWRITE, RULES
 from qdq_translator.translation.passes.no_ops import NO_OPS
 from qdq_translator.translation.scales.network import followed
 from qdq_translator.translation.targets.dla.limits import GPU, LIMITS
+from qdq_translator.translation.translator import translate
 from tests.conftest import ZOO, need_shared, zoo_paths
 from tests.dla.check import INFER, ORIN, SCALE, assert_equal_engines, both, graph, pair, same, weights
 from tests.explicit_reference import assert_equal_function, in_float32, random_inputs, run
