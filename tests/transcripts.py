@@ -8,7 +8,7 @@ commands for TensorRT and Polygraphy. It is compared as records are: numbers wit
 Sessions of `SESSIONS` show every file that a command writes. Those of `tests/data/transcripts/desk/` are the lines that begin with
 `$ ` there, run in a folder with what `desk` puts there, and show what is printed (`! `: on stderr). Beside `qdq-translator` there
 are `cat` (contents of files), `ls`, `py` (an expression, with `qt` and `np`), `engine FOLDER FILE [WORD]` (layer information as
-TensorRT would write it) and `archive FOLDER FILE [WORD]` (as from a board). In those whose name begins with `lab_` numbers are compared with 3%.
+TensorRT would write it), `archive FOLDER FILE [WORD]` (as from a board), `unpack FILE FOLDER` (files of tests/data, from one of it). In those whose name begins with `lab_` numbers are compared with 3%.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from onnx import numpy_helper
 import qdq_translator as qt
 from benchmarks.networks import residual
 from qdq_translator._version import __version__
-from qdq_translator.board.engine.machine import examine
+from qdq_translator.board.engine import machine, messages
 from qdq_translator.board.results import stored_feed
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
@@ -511,6 +511,19 @@ def archive(folder: str, file: str, word: str = "") -> None:
             packed.add(name)
 
 
+def unpacked(file: str) -> list[tuple[str, str]]:
+    """(name, text) of the files that a file of tests/data holds, each behind a line `== NAME`."""
+    parts = (DATA / file).read_text(encoding="utf-8").split("== ")[1:]
+    return [(name, text) for name, _, text in (part.partition("\n") for part in parts)]
+
+
+def unpack(file: str, folder: str) -> None:
+    for name, text in unpacked(file):
+        place = Path(folder, name)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+
+
 def _layer(name: str, kind: str, before: str, after: str, index: int) -> dict[str, Any]:
     ends = ([{"Name": f"t{index + n}", "Format/Datatype": form}] for n, form in enumerate((before, after)))
     return {"Name": name, "LayerType": kind, **dict(zip(("Inputs", "Outputs"), ends))}
@@ -532,11 +545,22 @@ def _at_the_desk(line: str) -> Iterator[str]:
             print("\n".join(_contents(shlex.split(rest))))
         elif command == "ls":
             print("\n".join(path for path in _files() if path.startswith(f"{rest}/")))
-        elif command in ("engine", "archive"):
-            {"engine": engine, "archive": archive}[command](*shlex.split(rest))
+        elif command in ("engine", "archive", "unpack"):
+            {"engine": engine, "archive": archive, "unpack": unpack}[command](*shlex.split(rest))
         elif command == "py":
             try:
-                value = eval(rest, {"qt": qt, "np": np, "Path": Path, "examine": examine})
+                value = eval(
+                    rest,
+                    {
+                        "qt": qt,
+                        "np": np,
+                        "Path": Path,
+                        "json": json,
+                        "machine": machine,
+                        "messages": messages,
+                        "DATA": DATA,
+                    },
+                )
                 print(json.dumps(value, indent=1) if isinstance(value, (dict, list)) else value)
             except (qt.UserError, TypeError) as error:
                 print(f"{type(error).__name__}: {error}")
