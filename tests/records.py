@@ -20,8 +20,10 @@ import functools
 import importlib
 import itertools
 import json
+import os
 import re
 import sys
+import tempfile
 import zipfile
 import zlib
 from dataclasses import fields
@@ -46,7 +48,7 @@ from qdq_translator.translation.qdq.restore import restore
 from qdq_translator.translation.translator import Translation
 from tests.conftest import DATA, OWN_MODELS
 from tests.fuzz.seeds import seeds
-from tests.record_models import dialects, explicit_models, fixed
+from tests.record_models import damaged, dialects, explicit_models, fixed, floats, sidecars
 
 FOLDER = DATA / "records"
 BY_CHANCE = ("test_networks_by_chance", "test_verdicts_by_chance", "dla.test_by_chance", "dla.test_chains")
@@ -113,6 +115,8 @@ def cases() -> list[Case]:
     found = [Case("seeds", f"{name}-{key}", _EVERY[key]) for name, _ in seeds() for key in _EVERY]
     found += [Case("dialects", name, options) for name, (_, options) in dialects().items()]
     found += [Case("fixed", f"{name}-{size}", {"shapes": [size]}) for name, size in itertools.product(*fixed())]
+    found += [Case("damaged", name, {}) for name in damaged()]
+    found += [Case("sidecars", name, {"sidecar": given}) for name, given in sidecars().items()]
     found += [Case("explicit", f"{name}-{key}", _EXPLICIT[key]) for name in explicit_models() for key in _EXPLICIT]
     for path in sorted(OWN_MODELS.glob("*.onnx")):
         sets = ("dla",) if path.stat().st_size > _LARGE else tuple(_EVERY)
@@ -133,8 +137,11 @@ def model_of(case: Case) -> onnx.ModelProto:
         return dict(seeds())[case.name.rpartition("-")[0]]
     if case.group == "dialects":
         return dialects()[case.name][0]
-    if case.group in ("explicit", "fixed"):
-        return (explicit_models() if case.group == "explicit" else fixed()[0])[case.name.partition("-")[0]]
+    if case.group == "sidecars":
+        return dict(seeds())["conv"] if case.name[0] == "q" else floats()
+    if case.group in ("damaged", "explicit", "fixed"):
+        made = {"damaged": damaged, "explicit": explicit_models, "fixed": lambda: fixed()[0]}[case.group]()
+        return made[case.name.partition("-")[0]]
     if case.group == "exported":
         return onnx.load(OWN_MODELS / f"{case.name.rpartition('-')[0]}.onnx")
     members, archive = _kept()
@@ -156,9 +163,16 @@ def _lines(case: Case) -> list[str]:
         options.pop("explicit", None),
         options.pop("restored", 0),
     )
+    file, content = options.pop("sidecar", ("", ""))
     unpriced = not options.pop("prices", True) and mock.patch.object(regions, "placed", lambda *given: None)
     try:
-        with WITHOUT_TENSORRT, unpriced or contextlib.nullcontext():
+        with contextlib.ExitStack() as stack, WITHOUT_TENSORRT, unpriced or contextlib.nullcontext():
+            if file:
+                folder = stack.enter_context(tempfile.TemporaryDirectory())
+                stack.callback(os.chdir, os.getcwd())
+                os.chdir(folder)  # what is said has the file's name, and no folder's
+                Path(file).write_text(content, encoding="utf-8")
+                options["scales"] = file
             if how is not None:
                 return [*_explicit(explicit(model_of(case), TranslateOptions(**options), ExplicitOptions(**how)))]
             made = translate(model_of(case), TranslateOptions(**options), assume_scales=assume)
@@ -316,7 +330,7 @@ def _plain(value: Any) -> str:
 
 def facts(text: str) -> str:
     """What a sentence says beside its wording: quoted names, options, numbers."""
-    found = re.findall(r"(?<!\w)'[^']*'|--\w+|\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)
+    found = re.findall(r"(?<!\w)'[^']*'|--\w+(?: [\w.]+[:=][\w.:=]+)?|\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)
     return " ".join(found)
 
 
@@ -379,7 +393,8 @@ def _write(words: list[str]) -> int:
                 now = record(case)
                 if differences(lines, now):
                     lines, changed = now, changed + 1
-            text.append(f"\n== {case.name} {_plain(case.options)}\n" + "\n".join(lines) + "\n")
+            options = _plain(case.options).encode("unicode_escape").decode()
+            text.append(f"\n== {case.name} {options}\n" + "\n".join(lines) + "\n")
         (FOLDER / f"{group}.txt").write_text("".join(text), encoding="utf-8")
     return changed
 

@@ -13,14 +13,13 @@ import pytest
 
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
-from qdq_translator.core.errors import UserError
 from qdq_translator.lab.verification import runnable
 from qdq_translator.translation.quantizers.sidecars import read_scales
 from tests.explicit_reference import random_inputs, run
-from tests.small_models import f32, model, scales_of, translated
+from tests.record_models import AIMET, NO_SCALES, SCALE_FILES, floats
+from tests.small_models import f32, scales_of, translated
 
 DATA = Path(__file__).parent / "data" / "dialects"
-WEIGHT = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)
 
 
 def load(name: str) -> onnx.ModelProto:
@@ -128,53 +127,18 @@ def test_q13_pairs_compute_what_onnx_runtime_does(name: str) -> None:
 # ------------------------------------------------------------------ scales in a file
 
 
-def floats() -> onnx.ModelProto:
-    text = "g (float[1,3,8,8] x) => (float[1,4,6,6] y) { c = Conv(x, w)  y = Relu(c) }"
-    return model(text, w=WEIGHT)
-
-
 def with_scales(tmp_path: Path, content: Any, name: str = "given", **options: Any) -> Any:
     path = tmp_path / name
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     return translated(floats(), scales=str(path), **options)
 
 
-AIMET_0 = {
-    "activation_encodings": {
-        "x": [{"bitwidth": 8, "dtype": "int", "offset": -128, "scale": 0.25, "is_symmetric": "True"}]
-    },
-    "param_encodings": {
-        "w": [
-            {"bitwidth": 8, "dtype": "int", "offset": -128, "scale": float(np.float32(s))}
-            for s in np.abs(WEIGHT).max((1, 2, 3)) / 127
-        ]
-    },
-}
-PPQ = {
-    "configs": {"Conv": {"x": {"bit_width": 8, "state": "ACTIVATED", "quant_min": -128, "quant_max": 127, "hash": 1, "dominator": 7},
-                         "c": {"bit_width": 8, "state": "FP32", "quant_min": -128, "quant_max": 127, "hash": 2, "dominator": 2}}},
-    "dispatchings": {}, "values": {"7": {"scale": 0.25, "zero_point": 0}},
-}  # fmt: skip
-TABLE = {
-    "CLS": "TensorsData",
-    "data": {"x": {"CLS": "TensorData", "lowest": {"data": [-31.75]}, "highest": {"data": [12.0]}}},
-}
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        *(AIMET_0, PPQ, TABLE, "x 31.75\n", "TRT-8602-EntropyCalibration2\nx: 3e800000\n"),
-        *("TRT-8XXX-EntropyCalibration2\nx: 3e800000\n", {"x": {"min": -31.75, "max": 20}}, {"x": {"amax": 31.75}}),
-        *({"ranges": {"x": 31.75}}, {"scales": {"x": 0.25}}, {"x": {"scale": 0.25}}, {"int8_tensor_scales": {"x": 0.25}, "fp16_nodes": []}),
-        *("x: 31.75\n", "x:31.750000\n", "x: 31.750000\nconv2d_0.w_0\n", "TRT-8XXX-EntropyCalibration2 \nx: 3e800000\n", "name;max\nx;31.75\n", {"x": [-31.75, 3]}, [{"name": "x", "scale": 0.25}], "name,max\nx,31.75\n", "tensor,scale\nx,0.25\n", "name,min,max\nx,-31.75,3\n"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("content", SCALE_FILES)
 def test_q14_formats(content: Any, tmp_path: Path) -> None:
     t = with_scales(tmp_path, content)
     assert scales_of(t) == {"x": 0.25} and t.scales["x"].origin.rule == "Q1"
     assert "1 of 3 float tensors (33%)" in t.diagnostics.of_rule("Q14")[0].message
-    assert [row.exact for row in t.weights] == ([True] if content is AIMET_0 else [])
+    assert [row.exact for row in t.weights] == ([True] if content is AIMET else [])
 
 
 @pytest.mark.parametrize("version", ["0.6.1", "1.0.0", "2.0.0"])
@@ -199,51 +163,6 @@ def test_q14_calibration_tables_of_onnx_runtime(name: str) -> None:
     }
 
 
-def test_q14_graph_outputs_keep_their_names_and_get_the_scale(tmp_path: Path) -> None:
-    t = with_scales(tmp_path, "x 31.75\ny 12.7\n")
-    assert scales_of(t) == {"x": 0.25, "y": f32(0.1), "c": f32(0.1)}
-
-
-def test_q14_names_without_a_tensor_are_listed(tmp_path: Path) -> None:
-    t = with_scales(tmp_path, "x 31.75\nc 25.4\nother 3\n")
-    assert [d.data["unknown"] for d in t.diagnostics.warnings if d.rule == "Q14"] == [["other"]]
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ("other 3.0\n", "and lacks 1"),
-        ("x nan\n", "line 1: 'x' reaches nan"),
-        ('{"activation_encodings": {"x": [{"bitwidth": 8, "offset": 0, "scale": NaN}]}}', "NaN is no number"),
-        ('{"activation_encodings": {"x": [{"bitwidth": 8}]}}', "does not follow its format"),
-        ('{"activation_encodings": {"c1": {"input": {"0": {"bitwidth": 8}}}}}', "names modules of PyTorch ('c1')"),
-        ('{"activation_encodings": {"x": [{"bitwidth": 16, "offset": -32768, "scale": 0.1}]}}', "to the values -32768 to 32767"),
-        ('{"param_encodings": {}, "activation_encodings": {"x": [{"bitwidth": 8, "offset": -128, "scale": 0.1}, {"bitwidth": 8, "offset": -128, "scale": 0.2}]}}', "2 scales for 'x'"),
-        ('{"something": "1"}', "not a scale file of a known format"),
-        ('{"activation_', "is not JSON"),
-        ('{"x": 31.75}', "does not say whether it is the largest magnitude or the scale"),
-        ('{"data": {"x": 31.75}}', "does not say whether"),
-        ("x, 31.75\n", "does not say whether"),
-        ("c_param_0 12.5 33.1\nc 4.0\n", "is a table for ncnn, as mmdeploy writes it: it names layers"),
-        ("\x89HDF\r\n\x1a\n", "holds samples, not scales"),
-        ("hello\n", "not a TensorRT calibration cache"),
-        ("TRT-8602-EntropyCalibration2\nx: 3e800000\nbroken\n", "line 3 is no scale"),
-    ],
-)  # fmt: skip
-def test_q14_refusals(content: str, says: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as caught:
-        with_scales(tmp_path, content)
-    assert says in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("t02_ranges.json", 31.75), ("net-scales.json", 0.25), ("amax.csv", 31.75)]
-)
-def test_q14_the_name_of_the_file_tells_what_its_numbers_are(name: str, value: float, tmp_path: Path) -> None:
-    content = f"x,{value}\n" if name.endswith("csv") else {"x": value}
-    assert scales_of(with_scales(tmp_path, content, name)) == {"x": 0.25}
-
-
 def test_q14_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = DATA / "aimet_1.0.0.encodings", tmp_path / "out"
     assert main(["translate", str(DATA / "float.onnx"), "--scales", str(path), "--preset", "gpu", "-o", str(out)]) == 0
@@ -254,30 +173,7 @@ def test_q14_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "scales for a float model" in capsys.readouterr().err and not (tmp_path / "no").exists()
 
 
-def aimet(**changed: Any) -> dict[str, Any]:
-    row = {"bitwidth": 8, "dtype": "int", "scale": 0.1, "offset": -128, **changed}
-    return {"activation_encodings": {"x": [row]}, "param_encodings": {}}
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        *(aimet(bitwidth=bits) for bits in (10**12, 10**400, -3, 0, 1e300, "8" * 5000, None, [8])),
-        *(aimet(offset=offset) for offset in (10**400, 1e308, "x", None, {})),
-        *(aimet(scale=scale) for scale in (10**400, -1, "1e999", None, {}, [[0.1], [0.2, 0.3]])),
-        {"activation_encodings": [{"name": 3, "bw": 8, "scale": [0.1], "offset": [-128]}]},
-        {"activation_encodings": [{"name": None, "bw": 8, "scale": [0.1], "offset": [-128]}]},
-        {"activation_encodings": [{"name": ["x"], "bw": 8, "scale": [0.1], "offset": [-128]}]},
-        {"encodings": [{"name": 7, "output_dtype": "int8", "y_scale": [0.1]}]},
-        {"encodings": [{"name": {}, "output_dtype": "int8", "y_scale": [0.1]}]},
-        {"encodings": [{"name": "x", "output_dtype": "int1000000000000", "y_scale": [0.1]}]},
-        {"encodings": [{"name": "x", "output_dtype": "int8", "y_scale": [0.1], "y_zero_point": 10**400}]},
-        {"configs": {"a": {"x": {"bit_width": 8, "hash": 1, "quant_min": -(10**400), "quant_max": 1}}}, "values": {"1": {"scale": 1}}},
-        *({"x": value} for value in (0, "NaN", 10**400, None, True, [], {}, {"max": None}, {"min": 0, "max": 0}, {"scale": -1}, {"scale": []})),
-        *('{"x": NaN}', '{"x": Infinity}', '{"x": 1e999}', "x: nan\n", "x,inf\n", "x: 1e999.\n", "name,max\n", ",1.0\n", ":1.0\n", "[" * 100_000),
-        '{"x": ' * 50_000,
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("content", NO_SCALES)
 def test_numbers_and_names_that_are_none_are_refused_in_a_sentence(
     content: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
