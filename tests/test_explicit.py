@@ -23,37 +23,12 @@ from qdq_translator.translation.qdq.explicit import quantized_weight
 from tests import rtx
 from tests.conftest import OWN_MODELS, SHARED, need_shared
 from tests.explicit_reference import random_inputs
+from tests.record_models import explicit_models
 from tests.small_models import model, pair
 
 ort = pytest.importorskip("onnxruntime")
 
-RESIDUAL = model(
-    f"""
-g (float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y)
-<float s = {{0.03}}, float t = {{0.05}}, float u = {{0.02}}, float sw = {{0.01}}, int8 z = {{0}}>
-{{
-  {pair("x", "xd")}
-  {pair("w1", "w1d", "sw")}
-  c1 = Conv(xd, w1d, b)
-  r1 = Relu(c1)
-  {pair("r1", "r1d", "u")}
-  {pair("w2", "w2d", "sw")}
-  c2 = Conv(r1d, w2d)
-  {pair("c2", "c2d", "t")}
-  a = Add(c2d, xd)
-  r2 = Relu(a)
-  {pair("r2", "r2d", "t")}
-  m = Transpose <perm = [0, 1, 3, 2]>(r2d)
-  {pair("m", "md", "t")}
-  {pair("w3", "w3d", "sw")}
-  y = Conv(md, w3d)
-}}""",
-    opset=13,
-    **{
-        f"w{i}": np.random.default_rng(i).integers(-127, 128, (4, 4, 1, 1)).astype(np.float32) * 0.01 for i in (1, 2, 3)
-    },
-    b=np.float32([0.1, -0.2, 0.3, 0]),
-)
+RESIDUAL = explicit_models()["residual"]
 
 
 def source_of(graph: Graph, tensor: str) -> str:
@@ -143,68 +118,6 @@ def test_the_function_is_that_of_the_input_model() -> None:
             assert sqnr(wanted, run(made, feeds)[0]) > 30
 
 
-@pytest.mark.parametrize(
-    "how, opset, kinds",
-    [
-        (ExplicitOptions(), 20, {TensorProto.FLOAT16}),
-        (ExplicitOptions(scale_type="fp32"), 23, {TensorProto.FLOAT}),
-        (FP32, 13, {TensorProto.FLOAT}),
-    ],
-)
-def test_three_forms(how: ExplicitOptions, opset: int, kinds: set[int]) -> None:
-    made = explicit(RESIDUAL, how=how)
-    quantizers = [n for n in made.graph.nodes if n.is_op("QuantizeLinear", "DequantizeLinear")]
-    assert made.graph.opset() == opset
-    assert {made.graph.initializers[n.inputs[1]].data_type for n in quantizers} == kinds
-    assert {len(n.inputs) for n in quantizers} == ({2} if opset == 23 else {3})
-    assert made.graph.initializers["b" if how is FP32 else "b_float16"].data_type == (
-        TensorProto.FLOAT if how is FP32 else TensorProto.FLOAT16
-    )
-
-
-def small_scales(scale: float) -> onnx.ModelProto:
-    copy = onnx.ModelProto()
-    copy.CopyFrom(RESIDUAL)
-    for tensor in copy.graph.initializer:
-        if tensor.name == "u":
-            tensor.CopyFrom(numpy_helper.from_array(np.float32(scale), "u"))
-    return copy
-
-
-def test_a_scale_that_float16_does_not_have() -> None:
-    """2e-8 becomes 0 in float16, which TensorRT refuses."""
-    made = explicit(small_scales(2e-8))
-    assert made.to_dict()["form"] == "fp16-fp32scales" and made.graph.opset() == 23
-    assert "--scale_type fp16" in made.to_dict()["notes"][0]
-    floored = explicit(small_scales(2e-5), how=ExplicitOptions(scale_type="fp16"))
-    assert floored.graph.array("r1_scale_float16") == np.float16(2**-14)
-    assert "became 6.1e-05" in floored.to_dict()["notes"][0]
-
-
-def test_values_beyond_float16_compute_in_float32() -> None:
-    made = explicit(small_scales(1000.0), how=ExplicitOptions(scale_type="fp16"))
-    assert "'c1' reaches 1.27e+05" in made.to_dict()["float32"]["Relu_r1"]
-    types = {n.outputs[0]: n.op_type for n in made.graph.nodes}
-    assert types["c1_float32"] == "Cast" if "c1_float32" in types else made.to_dict()["casts"] > 2
-    onnx.checker.check_model(made.model, full_check=True)
-    with pytest.raises(UserError, match=r"cannot compute in FP16.*reaches 1.27e\+05"):
-        explicit(small_scales(1000.0), TranslateOptions(preset="dla"))
-
-
-def test_a_constant_that_float16_makes_zero_stays_float32() -> None:
-    text = f"""
-g (float[1, 4] x) => (float[1, 4] y) <float s = {{0.05}}, int8 z = {{0}}, float e = {{1e-9}}, float big = {{3.0e38}}>
-{{
-  {pair("x", "xd")}
-  a = Add(xd, e)
-  y = Min(a, big)
-}}"""
-    made = explicit(model(text, opset=13))
-    assert made.to_dict()["float32"] == {"Add_a": "the constant 'e' becomes 0 in float16"} or "becomes 0" in str(
-        made.to_dict()["float32"]
-    )
-
-
 def without_pair(name: str) -> onnx.ModelProto:
     """RESIDUAL with that tensor read as float."""
     bare = onnx.ModelProto()
@@ -288,47 +201,6 @@ g (float[1, 4, 6, 6] x, bool[1] c) => (float[1, 4, 6, 6] y)
     for condition in (True, False):
         feeds["c"] = np.array([condition])
         assert sqnr(run(given, feeds)[0], run(made.model, feeds)[0]) > 40
-
-
-def test_concat_on_a_dla_has_one_scale() -> None:
-    text = f"""
-g (float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y)
-<float s = {{0.03}}, float t = {{0.05}}, float u = {{0.02}}, float sw = {{0.01}}, int8 z = {{0}}>
-{{
-  {pair("x", "xd")}
-  {pair("w", "wd", "sw")}
-  c = Conv(xd, wd)
-  {pair("c", "cd", "u")}
-  d = Conv(cd, wd)
-  {pair("d", "dd", "s")}
-  k = Concat <axis = 1>(cd, dd)
-  {pair("k", "kd", "t")}
-  {pair("v", "vd", "sw")}
-  y = Conv(kd, vd)
-}}"""
-    rng = np.random.default_rng(1)
-    arrays = {"w": rng.normal(size=(4, 4, 1, 1)), "v": rng.normal(size=(4, 8, 1, 1))}
-    concat = model(text, opset=13, **{k: v.astype(np.float32) for k, v in arrays.items()})
-
-    def branches(target: str) -> list[float]:
-        graph = explicit(concat, TranslateOptions(target=target), ExplicitOptions("fp32", allow_fp16=True)).graph
-        node = graph.of("Concat")[0]
-        return [float(graph.array(graph.producer[name].inputs[1])) for name in node.inputs]
-
-    np.testing.assert_allclose(branches("gpu"), [0.02, 0.03], rtol=1e-6)
-    np.testing.assert_allclose(branches("orin-dla"), [0.05, 0.05], rtol=1e-6)
-
-
-@pytest.mark.parametrize("kind", ["fp16", "int8"])
-def test_io_types(kind: str) -> None:
-    if kind == "int8":
-        with pytest.raises(UserError, match="output 'y' cannot be INT8, because it has no scale"):
-            explicit(RESIDUAL, how=ExplicitOptions(io_types=kind))
-        return
-    made = explicit(RESIDUAL, how=ExplicitOptions(io_types=kind))
-    assert made.to_dict()["casts"] == 0
-    types = {v.name: v.type.tensor_type.elem_type for v in (*made.graph.inputs.values(), *made.graph.outputs.values())}
-    assert set(types.values()) == {TensorProto.FLOAT16}
 
 
 def test_int8_inputs_and_outputs_compute_the_same() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -34,6 +34,7 @@ from qdq_translator.translation.qdq.restore import (
 )
 from tests.conftest import need_shared
 from tests.small_models import model, pair, parse
+from tests.test_networks_by_chance import network
 from tests.test_zoo_function import MODELS, REFUSED
 
 ort = pytest.importorskip("onnxruntime")
@@ -253,65 +254,6 @@ def test_some_scales_need_the_neighbour() -> None:
     assert np.array_equal(found * np.float32(127), weight[:, 0])
 
 
-@st.composite
-def random_graphs(draw: st.DrawFn) -> onnx.ModelProto:
-    """A random net over (1, 4, 6, 6): Conv, grouped Conv, Relu, Sigmoid, Add, Mul, Concat (+ Conv), MaxPool; Q/DQ on a
-    random choice of tensors, for all or some of their consumers, and per channel on the weights."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**31)))
-    nodes: list[onnx.NodeProto] = []
-    tensors: list[onnx.TensorProto] = [numpy_helper.from_array(np.asarray(0, np.int8), "zero")]
-    alive = ["x"]
-
-    def quantized(name: str) -> str:
-        if draw(st.booleans()):
-            return name
-        target = f"{name}_dq{len(nodes)}"
-        tensors.append(numpy_helper.from_array(np.float32(scales[name]), f"{target}_s"))
-        nodes.append(helper.make_node("QuantizeLinear", [name, f"{target}_s", "zero"], [f"{target}_q"], f"{target}_Q"))
-        nodes.append(
-            helper.make_node("DequantizeLinear", [f"{target}_q", f"{target}_s", "zero"], [target], f"{target}_D")
-        )
-        return target
-
-    scales = {"x": 0.02}
-    for index in range(draw(st.integers(2, 9))):
-        op = draw(st.sampled_from(["Conv", "Group", "Relu", "Sigmoid", "Add", "Mul", "Concat", "MaxPool"]))
-        inputs = [quantized(draw(st.sampled_from(alive)))]
-        out, attributes = f"t{index}", {}
-        if op in ("Add", "Mul", "Concat"):
-            inputs.append(quantized(draw(st.sampled_from(alive))))
-        if op == "Concat":
-            nodes.append(helper.make_node("Concat", inputs, [f"c{index}"], f"cat{index}", axis=1))
-            scales[f"c{index}"] = float(rng.uniform(0.01, 0.05))
-            inputs = [quantized(f"c{index}")]
-        if op in ("Conv", "Group", "Concat"):
-            shape = (4, {"Conv": 4, "Group": 2, "Concat": 8}[op], 1, 1)
-            weight = rng.normal(size=shape).astype(np.float32)
-            scale = np.abs(weight).max(axis=(1, 2, 3)) / np.float32(127)
-            tensors.append(numpy_helper.from_array(weight, f"w{index}"))
-            tensors.append(numpy_helper.from_array(scale, f"w{index}_s"))
-            tensors.append(numpy_helper.from_array(np.zeros(4, np.int8), f"w{index}_z"))
-            pair = [f"w{index}_s", f"w{index}_z"]
-            nodes.append(
-                helper.make_node("QuantizeLinear", [f"w{index}", *pair], [f"w{index}_q"], f"wq{index}", axis=0)
-            )
-            nodes.append(
-                helper.make_node("DequantizeLinear", [f"w{index}_q", *pair], [f"w{index}_d"], f"wd{index}", axis=0)
-            )
-            inputs.append(f"w{index}_d")
-            attributes = {"kernel_shape": [1, 1], "group": 2 if op == "Group" else 1}
-            op = "Conv"
-        if op == "MaxPool":
-            attributes = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
-        nodes.append(helper.make_node(op, inputs, [out], f"n{index}", **attributes))
-        scales[out] = float(rng.uniform(0.01, 0.05))
-        alive.append(out)
-    infos = [helper.make_tensor_value_info(alive[-1], TensorProto.FLOAT, [1, 4, 6, 6])]
-    x = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 6, 6])]
-    graph = helper.make_graph(nodes, "random", x, infos, tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
 def saturated_by_pairs(first: Translation, second: Translation) -> set[str]:
     """The outputs of the Clips that only `first` has. The restored pair of the Clip's input saturates at its bounds: rule F12
     leaves the Clip out."""
@@ -356,12 +298,9 @@ def round_trip(model: object, options: TranslateOptions, half: bool = False) -> 
             assert np.array_equal(value, after[name]), name
 
 
-@given(random_graphs())
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-def test_round_trip_of_random_graphs(model: onnx.ModelProto) -> None:
-    if not any(n.op_type == "QuantizeLinear" for n in model.graph.node):
-        return
-    onnx.checker.check_model(model, full_check=True)
+@pytest.mark.parametrize("seed", range(30))
+def test_round_trip_of_networks_by_chance(seed: int) -> None:
+    model, _ = network(seed)
     round_trip(model, OPTIONS)
 
 
