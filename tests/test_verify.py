@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 import re
@@ -468,88 +467,6 @@ def test_sensitivity_finds_the_costly_layer(tmp_path: Path, capsys: pytest.Captu
     assert repaired["outputs"] == tried["outputs"] and tried["simulation"]["layer_arg"] is True
     assert main([*command, "--time_limit", "0"]) == 0
     assert "2 tensors left out by --time_limit" in capsys.readouterr().out
-
-
-# -------------------------------------------------------------------- results from a device
-
-
-def device_folder(tmp_path: Path, files: TranslationFiles, values: dict[str, np.ndarray], **changes: Any) -> Path:
-    """What run_on_device.py writes (its README), with one engine and one that failed."""
-    tmp_path.mkdir(exist_ok=True)
-    np.savez(tmp_path / "implicit_outputs.npz", **values)
-
-    def of(path: Path) -> dict[str, str]:
-        return {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-
-    content = {
-        "schema_version": 1,
-        "kind": "qdq-translator device results",
-        "model": of(files.model),
-        "cache": of(files.cache),
-        "inputs": {**of(SAMPLES), "samples": 64},
-        "device": {"machine": "aarch64", "python": "3.10.12"},
-        "tensorrt": "10.3.0",
-        "target": "orin-dla",
-        "dla_core": 0,
-        "engines": {
-            "implicit": {"status": "ok", "precision": "int8", "outputs": "implicit_outputs.npz", "batch": 1},
-            "fp16": {"status": "failed", "precision": "fp16", "error": "no memory"},
-        },
-        **changes,
-    }
-    (tmp_path / "device_results.json").write_text(json.dumps(content))
-    return tmp_path / "device_results.json"
-
-
-def logits(files: TranslationFiles) -> np.ndarray:
-    from qdq_translator.lab.simulate.run import Session
-
-    session = Session(simulate(ImplicitNetwork.read(files)).model, "simulated")
-    with np.load(SAMPLES) as data:
-        return np.concatenate([session.run({"input": data["input"][i : i + 1]})["logits"] for i in range(64)])
-
-
-def test_device_results_are_compared(
-    files: TranslationFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    values = logits(files)
-    values[5] = -values[5]
-    path = device_folder(tmp_path / "d", files, {"logits": values})
-    assert main(args(files, "--device_results", str(path), "--json")) == 0
-    results = json.loads(capsys.readouterr().out)
-    pair = results["outputs"]["pairs"][2]
-    assert (pair["reference"], pair["other"]) == ("simulated", "device implicit")
-    assert pair["outputs"]["logits"]["top1_agreement"] == pytest.approx(100 * 63 / 64)
-    assert results["device"]["tensorrt"] == "10.3.0"
-    assert "engine 'fp16' failed on the device: no memory" in results["notes"]
-    assert results["outputs"]["accuracy"]["device implicit"]["logits"] == pytest.approx(100 * 63 / 64)
-
-
-def test_device_results_of_something_else_are_refused(files: TranslationFiles, tmp_path: Path) -> None:
-    values = logits(files)
-
-    def check(path: Path, message: str) -> None:
-        with pytest.raises(UserError, match=message):
-            verify(
-                Options(model=str(DIGITS), translation=str(files.folder), data=str(SAMPLES), device_results=str(path))
-            )
-
-    check(device_folder(tmp_path / "a", files, {"logits": values}, cache={"file": "c", "sha256": "0"}), "another cache")
-    check(device_folder(tmp_path / "b", files, {"logits": values}, kind="other"), "'kind' is \"other\" instead")
-    check(device_folder(tmp_path / "c", files, {"logits": values}, schema_version=9), "schema version 9")
-    check(device_folder(tmp_path / "d", files, {"other": values}), "has no output 'logits'")
-    check(device_folder(tmp_path / "e", files, {"logits": values[:10]}), "has no output 'logits' for sample 10")
-    check(tmp_path / "gone.json", "cannot be read")
-    engine = {"status": "ok"}
-    check(device_folder(tmp_path / "f", files, {"logits": values}, engines={"a": engine}), "lacks 'outputs'")
-    for name in ("../a/implicit_outputs.npz", str(tmp_path / "a" / "implicit_outputs.npz"), "link.npz", "", "\0"):
-        path = device_folder(tmp_path / "g", files, {"logits": values}, engines={"a": {**engine, "outputs": name}})
-        link = tmp_path / "g" / "link.npz"
-        link.is_symlink() or link.symlink_to(tmp_path / "a" / "implicit_outputs.npz")
-        check(path, "outside")
-    path = device_folder(tmp_path / "h", files, {"logits": values}, engines={"a": {**engine, "outputs": "cut.npz"}})
-    (tmp_path / "h" / "cut.npz").write_bytes((tmp_path / "h" / "implicit_outputs.npz").read_bytes()[:-9])
-    check(path, "cannot be read")
 
 
 def test_the_stripped_graph_is_left_alone(files: TranslationFiles) -> None:

@@ -247,17 +247,6 @@ def test_only_the_rows_asked_for_are_read(tmp_path: Path, monkeypatch: pytest.Mo
     np.testing.assert_array_equal(samples.feed(501)["image"], data[501:502])
 
 
-def test_addresses_that_cannot_be_read(tmp_path: Path) -> None:
-    pytest.importorskip("fsspec")
-    with pytest.raises(UserError, match="do not exist"):
-        load_samples(place(f"file://{tmp_path}/none.npz"), [IMAGE], None)
-    with pytest.raises(UserError, match="nonsense://x cannot be read"):
-        load_samples(place("nonsense://x"), [IMAGE], None)
-    (tmp_path / "bad.npy").write_bytes(b"bad")
-    with pytest.raises(UserError, match="not a NumPy array"):
-        load_samples(place(f"file://{tmp_path}/bad.npy"), [IMAGE], None)
-
-
 def packed(path: Path, size: int) -> Path:
     """An .npz whose array of zeros packs a thousandfold; `size`: bytes of it."""
     header = io.BytesIO()

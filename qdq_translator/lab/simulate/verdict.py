@@ -500,7 +500,7 @@ def judge_all(setup: Setup, measured: Measured, allowed: Optional[float]) -> Jud
     else:
         words += [row.verdict for row in outputs.values()]
     overall = worst([seen, SUSPICIOUS if known or tight else EQUAL, *words])
-    return Judged(overall, outputs, (*known, *lost, *tight), reason="".join(known[:1]))
+    return Judged(overall, outputs, (*known, *lost, *tight), reason=known[0] if known else "")
 
 
 def _own_decibels(setup: Setup, rows: Mapping[str, SlicedComparison]) -> dict[str, float]:
