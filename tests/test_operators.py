@@ -290,7 +290,7 @@ _READ_ELSEWHERE = {
     ("translation/passes/dla/axis_forms.py", "antialias"): "of Resize, and only where it is refused",
     ("translation/targets/dla/checks.py", "size"): "of LRN, the only one that reads it",
     ("lab/simulate/calibration/fit.py", "alpha"): "of LeakyRelu, whose slope a range is fitted through",
-}
+}  # fmt: skip
 
 
 def test_no_second_reader() -> None:

@@ -32,17 +32,11 @@ def one_or_two_sentences(text: str) -> bool:
     return 0 < len(re.findall(r"[.?!](?:\s|$)", text)) <= 3 and "Traceback" not in text
 
 
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        ({"s": np.float32(0)}, ["scale 0", "'x'", "QuantizeLinear_d_q", "calibrate"]),
-        ({"z": np.uint8(3)}, ["zero point 3", "'x'", "--asymmetric widen"]),
-        (
-            {"s": np.arange(1, 4, dtype=np.float32), "z": np.zeros(3, np.int8)},
-            ["3 scales", "'x'", "--per_channel_activations"],
-        ),
-    ],
-)
+@pytest.mark.parametrize("change, words", [
+    ({"s": np.float32(0)}, ["scale 0", "'x'", "QuantizeLinear_d_q", "calibrate"]),
+    ({"z": np.uint8(3)}, ["zero point 3", "'x'", "--asymmetric widen"]),
+    ({"s": np.arange(1, 4, dtype=np.float32), "z": np.zeros(3, np.int8)}, ["3 scales", "'x'", "--per_channel_activations"]),
+])  # fmt: skip
 def test_section_6_what_where_and_how_to_fix(
     change: dict[str, np.ndarray], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -217,18 +217,11 @@ def test_case_6_the_heads_of_an_attention(batch: str, split: bool) -> None:
 
 @covers(7)
 @pytest.mark.parametrize("batch", ["1", "3"])
-@pytest.mark.parametrize(
-    ("body", "rank", "ops"),
-    [
-        ("a = Reshape (q, three)\ng = Gather <axis = 2> (a, last)", 2, ["Slice", "Reshape"]),
-        ("a = Squeeze (q, two)\nb2 = Slice (a, one, four, two)\ng = Flatten (b2)", 2, ["Slice", "Reshape"]),
-        (
-            "a = Squeeze (q, two)\nt = Transpose <perm = [0, 2, 1]> (a)\ng = Gather <axis = 1> (t, first)",
-            2,
-            ["Slice", "Reshape"],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("body", "rank", "ops"), [
+    ("a = Reshape (q, three)\ng = Gather <axis = 2> (a, last)", 2, ["Slice", "Reshape"]),
+    ("a = Squeeze (q, two)\nb2 = Slice (a, one, four, two)\ng = Flatten (b2)", 2, ["Slice", "Reshape"]),
+    ("a = Squeeze (q, two)\nt = Transpose <perm = [0, 2, 1]> (a)\ng = Gather <axis = 1> (t, first)", 2, ["Slice", "Reshape"]),
+])  # fmt: skip
 def test_case_7_a_box_of_a_sequence(body: str, rank: int, ops: list[str], batch: str) -> None:
     """The last step, several steps, and the first step of a sequence with its steps first."""
     arrays = {"three": ints(0, 6, 9), "two": ints(2), "one": ints(1), "four": ints(4)}

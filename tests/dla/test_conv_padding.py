@@ -107,16 +107,11 @@ def test_not_above_31(pads: str) -> None:
     assert "one that copies" in found.reason(found.rewritten.graph.producer["m"].name)
 
 
-@pytest.mark.parametrize(
-    ("attributes", "shape", "weight"),
-    [
-        case("auto_pad with unknown sizes", 'auto_pad = "SAME_UPPER", strides = [2, 2]', "2,h,w", "b"),
-        case("weights that are not constant", "pads = [0, 0, 1, 1]", "2,9,8", "Relu"),
-        case(
-            "an input whose channels are not known in case 4", "pads = [4, 4, 4, 4], dilations = [4, 4]", "c,9,8", "b"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("attributes", "shape", "weight"), [
+    case("auto_pad with unknown sizes", 'auto_pad = "SAME_UPPER", strides = [2, 2]', "2,h,w", "b"),
+    case("weights that are not constant", "pads = [0, 0, 1, 1]", "2,9,8", "Relu"),
+    case("an input whose channels are not known in case 4", "pads = [4, 4, 4, 4], dilations = [4, 4]", "c,9,8", "b"),
+])  # fmt: skip
 def test_not(attributes: str, shape: str, weight: str) -> None:
     computed = weight == "Relu"
     body = pair("x", "q") + ("w = Relu (v)\n" if computed else "") + f"m = Conv <{attributes}> (q, w)\n" + END

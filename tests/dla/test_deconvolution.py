@@ -58,44 +58,15 @@ def test_codes_of_the_weights_stay() -> None:
     assert found.ops == ["ConvTranspose", "Slice", "Relu"] and check.codes == check.reproduced > values.size
 
 
-@pytest.mark.parametrize(
-    ("attributes", "shape", "dims", "why"),
-    [
-        case("sizes that are not known", "pads = [1, 1, 1, 1]", "1,4,5,h", (4, 3, 3, 3), "sizes"),
-        case(
-            "auto_pad and output_shape",
-            'strides = [2, 2], group = 2, auto_pad = "SAME_UPPER"',
-            "1,4,5,6",
-            (4, 3, 3, 3),
-            "stated",
-        ),
-        pytest.param(
-            "group = 2, strides = [2, 2], output_shape = [11, 13]", "1,4,5,6", (4, 3, 3, 3), "stated", id="output_shape"
-        ),
-        case(
-            "parameters that do not fit them, or are negative",
-            "pads = [-1, 0, 0, 0]",
-            "1,4,5,6",
-            (4, 3, 3, 3),
-            "negative",
-        ),
-        case(
-            "other than two spatial dimensions",
-            "pads = [1, 1, 1, 1, 1, 1]",
-            "1,4,5,5,5",
-            (4, 3, 3, 3, 3),
-            "two spatial",
-        ),
-        case(
-            "a kernel that comes out above 32 (a square one above 22)",
-            "dilations = [11, 11], pads = [1, 1, 1, 1]",
-            "1,4,5,6",
-            (4, 3, 3, 3),
-            "23x23",
-        ),
-        case("weights that are not constant", "pads = [1, 1, 1, 1]", "1,4,5,6", None, "not constant"),
-    ],
-)
+@pytest.mark.parametrize(("attributes", "shape", "dims", "why"), [
+    case("sizes that are not known", "pads = [1, 1, 1, 1]", "1,4,5,h", (4, 3, 3, 3), "sizes"),
+    case("auto_pad and output_shape", 'strides = [2, 2], group = 2, auto_pad = "SAME_UPPER"', "1,4,5,6", (4, 3, 3, 3), "stated"),
+    pytest.param("group = 2, strides = [2, 2], output_shape = [11, 13]", "1,4,5,6", (4, 3, 3, 3), "stated", id="output_shape"),
+    case("parameters that do not fit them, or are negative", "pads = [-1, 0, 0, 0]", "1,4,5,6", (4, 3, 3, 3), "negative"),
+    case("other than two spatial dimensions", "pads = [1, 1, 1, 1, 1, 1]", "1,4,5,5,5", (4, 3, 3, 3, 3), "two spatial"),
+    case("a kernel that comes out above 32 (a square one above 22)", "dilations = [11, 11], pads = [1, 1, 1, 1]", "1,4,5,6", (4, 3, 3, 3), "23x23"),
+    case("weights that are not constant", "pads = [1, 1, 1, 1]", "1,4,5,6", None, "not constant"),
+])  # fmt: skip
 def test_not(attributes: str, shape: str, dims: tuple[int, ...] | None, why: str) -> None:
     weight, more = ("w", "") if dims else ("k", ", float[4,3,3,3] k")
     body = pair("x", "q") + f"m = ConvTranspose <{attributes}> (q, {weight})\n" + END

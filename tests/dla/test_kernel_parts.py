@@ -87,23 +87,14 @@ def test_data_that_do_not_fit(shape: str, dims: Any, attributes: str, kernels: A
     assert times[1] < times[0] and decibels(found.rewritten, feed) > decibels(found.plain, feed) - 6
 
 
-@pytest.mark.parametrize(
-    ("shape", "dims", "attributes", "why"),
-    [
-        case(
-            "sizes that are not known, in case 1",
-            *("4,h,w", (8, 4, 3, 3), "dilations = [36, 36], pads = [36, 36, 36, 36]", "its padding does not fit"),
-        ),
-        case("kernels above 32 along H and W at once", *("3,48,48", (8, 3, 33, 33), "group = 1", "along H and W")),
-        case("more than 8192 parts", *("1,1,40", (4097, 1, 1, 33), "group = 1", "too many for parts")),
-        case("padding of a sum above 31", *("2,1,60", (3, 2, 1, 40), "pads = [0, 51, 0, 51]", "too many for parts")),
-        case(
-            "a sum that would need a dilation above 32",
-            *("1,1,1300", (3, 1, 1, 34), "dilations = [1, 37]", "too many for parts"),
-        ),
-        case("data of one row that do not fit", *("512,2,1000", (2, 512, 1, 1), "group = 1", "one row")),
-    ],
-)
+@pytest.mark.parametrize(("shape", "dims", "attributes", "why"), [
+    case("sizes that are not known, in case 1", *("4,h,w", (8, 4, 3, 3), "dilations = [36, 36], pads = [36, 36, 36, 36]", "its padding does not fit")),
+    case("kernels above 32 along H and W at once", *("3,48,48", (8, 3, 33, 33), "group = 1", "along H and W")),
+    case("more than 8192 parts", *("1,1,40", (4097, 1, 1, 33), "group = 1", "too many for parts")),
+    case("padding of a sum above 31", *("2,1,60", (3, 2, 1, 40), "pads = [0, 51, 0, 51]", "too many for parts")),
+    case("a sum that would need a dilation above 32", *("1,1,1300", (3, 1, 1, 34), "dilations = [1, 37]", "too many for parts")),
+    case("data of one row that do not fit", *("512,2,1000", (2, 512, 1, 1), "group = 1", "one row")),
+])  # fmt: skip
 def test_not(shape: str, dims: tuple[int, ...], attributes: str, why: str) -> None:
     found = both(conv(shape, dims, attributes))
     assert "D27" not in found.rules and why in found.reason(found.rewritten.graph.producer["c"].name)

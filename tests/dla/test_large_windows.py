@@ -20,20 +20,12 @@ def conv(shape: str, dims: tuple[int, ...], attributes: str, batch: str = "1"): 
 
 @covers(1)
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(
-    ("shape", "kernel", "attributes", "windows"),
-    [
-        ("3,48,48", (16, 16), "strides = [16, 16]", [([2, 2], [2, 2]), ([8, 8], [8, 8])]),
-        ("3,28,29", (14, 14), "strides = [14, 14]", [([2, 3], [2, 2]), ([7, 7], [7, 7])]),
-        (
-            "3,49,46",
-            (16, 15),
-            "strides = [16, 12], pads = [3, 2, 5, 1]",
-            [([3, 2], [2, 2]), ([9, 8], [8, 6])],
-        ),
-        ("3,60,60", (36, 36), "strides = [2, 2], pads = [18, 18, 18, 18]", [([2, 2], [2, 2]), ([18, 18], [1, 1])]),
-    ],
-)
+@pytest.mark.parametrize(("shape", "kernel", "attributes", "windows"), [
+    ("3,48,48", (16, 16), "strides = [16, 16]", [([2, 2], [2, 2]), ([8, 8], [8, 8])]),
+    ("3,28,29", (14, 14), "strides = [14, 14]", [([2, 3], [2, 2]), ([7, 7], [7, 7])]),
+    ("3,49,46", (16, 15), "strides = [16, 12], pads = [3, 2, 5, 1]", [([3, 2], [2, 2]), ([9, 8], [8, 6])]),
+    ("3,60,60", (36, 36), "strides = [2, 2], pads = [18, 18, 18, 18]", [([2, 2], [2, 2]), ([18, 18], [1, 1])]),
+])  # fmt: skip
 def test_case_1(shape: str, kernel: tuple[int, int], attributes: str, windows: list[object], batch: str) -> None:
     few = kernel[0] < 32  # of more products, sums in float32 differ by their order
     found = same(conv(shape, (8, 3, *kernel), attributes, batch), batch, bits=few)
@@ -63,28 +55,13 @@ def test_case_2(shape: str, dims: tuple[int, ...], attributes: str, kernel: list
     assert all(weight.exact for weight in found.rewritten.weights)
 
 
-@pytest.mark.parametrize(
-    ("shape", "dims", "attributes", "why"),
-    [
-        case(
-            "dilation, or sizes that are not known",
-            "3,99,99",
-            (8, 3, 16, 16),
-            "strides = [16, 16], dilations = [2, 2]",
-            "dilated",
-        ),
-        pytest.param("4,h,w", (8, 4, 16, 16), "strides = [16, 16]", "not known"),
-        case("groups in case 1", "4,48,48", (8, 2, 16, 16), "strides = [16, 16], group = 2", "groups"),
-        case(
-            "a stride without such a divisor, which has to divide L in case 2",
-            "3,48,48",
-            (8, 3, 13, 13),
-            "strides = [13, 13]",
-            "no divisor of stride 13",
-        ),
-        pytest.param("1,101", (8, 1, 20), "strides = [10]", "no divisor of stride 10"),
-    ],
-)
+@pytest.mark.parametrize(("shape", "dims", "attributes", "why"), [
+    case("dilation, or sizes that are not known", "3,99,99", (8, 3, 16, 16), "strides = [16, 16], dilations = [2, 2]", "dilated"),
+    pytest.param("4,h,w", (8, 4, 16, 16), "strides = [16, 16]", "not known"),
+    case("groups in case 1", "4,48,48", (8, 2, 16, 16), "strides = [16, 16], group = 2", "groups"),
+    case("a stride without such a divisor, which has to divide L in case 2", "3,48,48", (8, 3, 13, 13), "strides = [13, 13]", "no divisor of stride 13"),
+    pytest.param("1,101", (8, 1, 20), "strides = [10]", "no divisor of stride 10"),
+])  # fmt: skip
 def test_not(shape: str, dims: tuple[int, ...], attributes: str, why: str) -> None:
     found = both(conv(shape, dims, attributes))
     assert "D24" not in found.rules and why in found.reason(found.rewritten.graph.producer["c"].name)

@@ -128,18 +128,10 @@ def test_not_over_these(attributes: str) -> None:
     assert "D15" not in found.rules and "reduces other axes" in found.reason(found.rewritten.graph.producer["m"].name)
 
 
-@pytest.mark.parametrize(
-    ("op", "size", "why"),
-    [
-        case(
-            "ceil_mode where sizes are not whole multiples",
-            "MaxPool <kernel_shape = [9, 9], strides = [2, 2], ceil_mode = 1> (q)",
-            "20,20",
-            "rounds",
-        ),
-        case("unknown sizes", "MaxPool <kernel_shape = [9, 9]> (q)", "h,w", "known"),
-    ],
-)
+@pytest.mark.parametrize(("op", "size", "why"), [
+    case("ceil_mode where sizes are not whole multiples", "MaxPool <kernel_shape = [9, 9], strides = [2, 2], ceil_mode = 1> (q)", "20,20", "rounds"),
+    case("unknown sizes", "MaxPool <kernel_shape = [9, 9]> (q)", "h,w", "known"),
+])  # fmt: skip
 def test_not(op: str, size: str, why: str) -> None:
     found = both(pool(op, size=size))
     assert "D15" not in found.rules

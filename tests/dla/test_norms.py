@@ -267,26 +267,17 @@ IN, LN, SIZES = (
 )
 
 
-@pytest.mark.parametrize(
-    ("body", "why", "given", "options"),
-    [
-        case("without that word, or below TensorRT 10.3", IN, "--assume pow", X, {"assume": None}),
-        pytest.param(IN, "--assume pow", X, {"platform": "jetpack-6.0"}, id="TensorRT 8.6"),
-        case("other axes", "t = ReduceL2 <axes = [1, 2]> (q)", SIZES, X, {}),
-        case("sizes that are not known", IN, SIZES, "float[1,8,h,5] x", {}),
-        pytest.param(IN, SIZES, "float[1,8,6] x", {}, id="three dimensions"),
-        case("`LpNormalization`, which has no epsilon", "t = LpNormalization <axis = 1> (q)", "epsilon", X, {}),
-        case("a scale or bias that is computed", "u = Shrink (g)\n" + IN.replace(" g", " u"), "computed", X, {}),
-        case(
-            "an epsilon that would be 0 in FP16 where no square overflows",
-            LN.replace("= 1", "= 1, epsilon = 1e-12"),
-            "epsilon",
-            X,
-            {},
-        ),
-        case("more than 8192 channels", LN.replace(", g, h", ", e"), "8192 channels", "float[1,8193,1,2] x", {}),
-    ],
-)
+@pytest.mark.parametrize(("body", "why", "given", "options"), [
+    case("without that word, or below TensorRT 10.3", IN, "--assume pow", X, {"assume": None}),
+    pytest.param(IN, "--assume pow", X, {"platform": "jetpack-6.0"}, id="TensorRT 8.6"),
+    case("other axes", "t = ReduceL2 <axes = [1, 2]> (q)", SIZES, X, {}),
+    case("sizes that are not known", IN, SIZES, "float[1,8,h,5] x", {}),
+    pytest.param(IN, SIZES, "float[1,8,6] x", {}, id="three dimensions"),
+    case("`LpNormalization`, which has no epsilon", "t = LpNormalization <axis = 1> (q)", "epsilon", X, {}),
+    case("a scale or bias that is computed", "u = Shrink (g)\n" + IN.replace(" g", " u"), "computed", X, {}),
+    case("an epsilon that would be 0 in FP16 where no square overflows", LN.replace("= 1", "= 1, epsilon = 1e-12"), "epsilon", X, {}),
+    case("more than 8192 channels", LN.replace(", g, h", ", e"), "8192 channels", "float[1,8193,1,2] x", {}),
+])  # fmt: skip
 def test_not(body: str, why: str, given: str, options: dict[str, Any]) -> None:
     factors = WHOLE if "LayerNormalization" in body else FACTORS
     arrays = {name: values for name, values in factors.items() if f" {name}" in body}
@@ -337,19 +328,13 @@ def test_not_other_quotients(tail: str) -> None:
 BATCHED = {"to": ints(1, 4, -1), "back": ints(2, 8, 6, 5), "o": np.ones(4, np.float32), "n": np.zeros(4, np.float32)}
 
 
-@pytest.mark.parametrize(
-    ("body", "arrays"),
-    [
-        (
-            "p = Mul (q, q)\nv = ReduceMean <axes = [0, 2, 3]> (p)\ne = Add (v, eps)\nr = Sqrt (e)\nt = Div (q, r)",
-            EPSILON,
-        ),
-        ("r = Reshape (q, to)\ni = InstanceNormalization (r, o, n)\nt = Reshape (i, back)", BATCHED),
-        ("t = LayerNormalization <axis = 0> (q, g, h)", {key: np.ones((2, 8, 6, 5), np.float32) for key in "gh"}),
-        ("t = InstanceNormalization <epsilon = -0.1> (q, g, h)", FACTORS),
-        ("t = LayerNormalization <axis = 3> (q, g)", {"g": np.ones((6, 5), np.float32)}),
-    ],
-)
+@pytest.mark.parametrize(("body", "arrays"), [
+    ("p = Mul (q, q)\nv = ReduceMean <axes = [0, 2, 3]> (p)\ne = Add (v, eps)\nr = Sqrt (e)\nt = Div (q, r)", EPSILON),
+    ("r = Reshape (q, to)\ni = InstanceNormalization (r, o, n)\nt = Reshape (i, back)", BATCHED),
+    ("t = LayerNormalization <axis = 0> (q, g, h)", {key: np.ones((2, 8, 6, 5), np.float32) for key in "gh"}),
+    ("t = InstanceNormalization <epsilon = -0.1> (q, g, h)", FACTORS),
+    ("t = LayerNormalization <axis = 3> (q, g)", {"g": np.ones((6, 5), np.float32)}),
+])  # fmt: skip
 def test_not_across_samples_nor_with_unusable_operands(body: str, arrays: dict[str, np.ndarray]) -> None:
     assert "D29" not in both(norm(body, "2", **arrays), **POW).rules
 

@@ -183,19 +183,13 @@ def test_case_6_of_the_opposite() -> None:
 
 @covers(7)
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(
-    ("op", "ops"),
-    [
-        ("ThresholdedRelu", "Greater Cast Mul"),
-        ("ThresholdedRelu <alpha = 0.25>", "Greater Cast Mul"),
-        ("Sign", "Greater Cast Less Cast BatchNormalization Add"),
-        ("Shrink", "Greater Cast Mul Less Cast Mul Add"),
-        (
-            "Shrink <lambd = 0.25, bias = 0.125>",
-            "Greater Cast Mul Less Cast Mul BatchNormalization BatchNormalization Add Add Add",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("op", "ops"), [
+    ("ThresholdedRelu", "Greater Cast Mul"),
+    ("ThresholdedRelu <alpha = 0.25>", "Greater Cast Mul"),
+    ("Sign", "Greater Cast Less Cast BatchNormalization Add"),
+    ("Shrink", "Greater Cast Mul Less Cast Mul Add"),
+    ("Shrink <lambd = 0.25, bias = 0.125>", "Greater Cast Mul Less Cast Mul BatchNormalization BatchNormalization Add Add Add"),
+])  # fmt: skip
 def test_case_7(op: str, ops: str, batch: str) -> None:
     """A step saves a transition, and no value changes; between two layers of a network it would need one."""
     body = pair("x", "q") + f"m = {op} (q)\n" + END

@@ -87,19 +87,12 @@ def test_a_part_may_be_a_graph_output() -> None:
     assert "y0" not in found.rewritten.tensor_scales  # rule S2
 
 
-@pytest.mark.parametrize(
-    ("middle", "why"),
-    [
-        case("where another layer reads it", SPLIT.format("c") + "all = Sigmoid (c)\n", "reads all of 'c'"),
-        case(
-            "another layer than Conv or element-wise ones in front",
-            "r = MaxPool <kernel_shape = [1, 1]> (c)\n" + SPLIT.format("r"),
-            "MaxPool",
-        ),
-        case("overlapping parts", "a0 = Slice (c, zero, two, one)\na2 = Slice (c, one, five, one)\n", "overlap"),
-        case("a step other than 1", "a0 = Slice (c, zero, three, one, two)\na2 = Slice (c, two, six, one)\n", "step 1"),
-    ],
-)
+@pytest.mark.parametrize(("middle", "why"), [
+    case("where another layer reads it", SPLIT.format("c") + "all = Sigmoid (c)\n", "reads all of 'c'"),
+    case("another layer than Conv or element-wise ones in front", "r = MaxPool <kernel_shape = [1, 1]> (c)\n" + SPLIT.format("r"), "MaxPool"),
+    case("overlapping parts", "a0 = Slice (c, zero, two, one)\na2 = Slice (c, one, five, one)\n", "overlap"),
+    case("a step other than 1", "a0 = Slice (c, zero, three, one, two)\na2 = Slice (c, two, six, one)\n", "step 1"),
+])  # fmt: skip
 def test_not(middle: str, why: str) -> None:
     ends = ENDS.replace("Relu (a3)", "Add (a3, all)") if "all" in middle else ENDS
     middle = middle.replace("all = Sigmoid (c)", "big = Sigmoid (c)\nall = ReduceMax <axes = [1]> (big)")
