@@ -207,6 +207,8 @@ def typed(value: onnx.ValueInfoProto) -> str:
     kind = value.type.tensor_type
     sizes = ",".join(d.dim_param or str(d.dim_value) if d.WhichOneof("value") else "?" for d in kind.shape.dim)
     more = "".join(f" {p.key}={facts(p.value)}" for p in getattr(value, "metadata_props", ()))
+    if value.type.WhichOneof("value") not in ("tensor_type", None):
+        return f"{value.name} {' '.join(str(value.type).split())}{more}"
     return f"{value.name} {_dtype(kind.elem_type)}[{sizes if kind.HasField('shape') else '...'}]{more}"
 
 
