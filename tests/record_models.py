@@ -448,7 +448,7 @@ DAMAGES: list[Callable[[onnx.GraphProto], object]] = [
     lambda g: g.output.append(onnx.ValueInfoProto(name="nothing")),
     lambda g: (_open(g), _array(3, [3, 4, 36], "r")(g)),
     *(_open, _PER_CHANNEL, _array(3, [1, 4, 35], "r"), _more("Concat"), _more("DepthToSpace", blocksize=4)),
-    *(_more("SpaceToDepth", blocksize=5), _more("SpaceToDepth", blocksize=0), _more("DepthToSpace", name="n", blocksize=2)),
+    *(_more("SpaceToDepth", blocksize=5), _more("SpaceToDepth", blocksize=0), _more("DepthToSpace", name="n", blocksize=2), _array(3, [3, 4, 36], "r")),
 ]  # fmt: skip
 
 
