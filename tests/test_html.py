@@ -326,6 +326,8 @@ def test_the_graph_fits_again_after_a_change_of_size(page: Page) -> None:
 
 
 def test_everything_that_can_be_focused_has_a_name(page: Page) -> None:
+    page.browser.execute_cdp_cmd("Accessibility.enable", {})
+    page.settle()
     nodes = page.browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     roles = ("button", "link", "searchbox", "textbox", "img", "region", "navigation", "complementary")
     found = [n for n in nodes if not n["ignored"] and n["role"]["value"] in roles]

@@ -222,7 +222,7 @@ def test_rows_that_were_not_measured_stay(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_smoke_mode() -> None:
-    """Four small networks through every path; the simulated engine and the independent check within their error bars."""
+    """Four small networks, each through every second path; the simulated engine and the independent check within their error bars."""
     missing = [name for name in ("PIL", "scipy", "sympy") if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"LOUDLY: the trained networks are not run here, for lack of {', '.join(missing)}")
@@ -232,7 +232,9 @@ def test_smoke_mode() -> None:
         pytest.skip("LOUDLY: " + next(line for line in done.stdout.splitlines() if "SKIPPED" in line))
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [[cell.strip() for cell in line.split("|")] for line in done.stdout.splitlines() if " | " in line]
-    assert len(rows) >= 4 * 4
+    assert len(rows) >= 4 * 2 and {row[1] for row in rows} >= {
+        run.ROUTES[name].title for name in run.ROUTES if name not in ("modelopt", "native")
+    }
     for row in rows:
         original, _, gpu, gpu_check, dla, dla_check = (
             (float(cell.split(" ± ")[0]), float(cell.split(" ± ")[1])) if cell else None for cell in row[2:8]
