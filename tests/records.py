@@ -100,8 +100,8 @@ _LARGE = 50_000
 
 
 class Case(NamedTuple):
-    """group: the file that its record stands in. options: of `TranslateOptions`, assume_scales, those of `_EXPLICIT`, and prices:
-    False where every rewrite is applied, whether or not it is worth it."""
+    """group: the file that its record stands in; in `unpriced` every rewrite is applied, whether or not it is worth it. options: of
+    `TranslateOptions`, assume_scales, and those of `_EXPLICIT`."""
 
     group: str
     name: str
@@ -158,13 +158,10 @@ def record(case: Case) -> list[str]:
 
 def _lines(case: Case) -> list[str]:
     options = dict(case.options)
-    assume, how, restored = (
-        options.pop("assume_scales", False),
-        options.pop("explicit", None),
-        options.pop("restored", 0),
-    )
+    assume, restored = (options.pop(name, False) for name in ("assume_scales", "restored"))
+    how = options.pop("explicit", None)
     file, content = options.pop("sidecar", ("", ""))
-    unpriced = not options.pop("prices", True) and mock.patch.object(regions, "placed", lambda *given: None)
+    unpriced = case.group == "unpriced" and mock.patch.object(regions, "placed", lambda *given: None)
     try:
         with contextlib.ExitStack() as stack, WITHOUT_TENSORRT, unpriced or contextlib.nullcontext():
             if file:

@@ -342,6 +342,14 @@ def test_f12_a_clamp_before_a_graph_output_stays_behind_its_range() -> None:
     assert ops(t) == ["Exp", "Clip", "Transpose", "Clip"]
 
 
+def test_f12_the_way_to_a_graph_output_may_be_long() -> None:
+    steps = "".join(f"t{i + 1} = Transpose<perm=[1,0]>(t{i}) n{i} = Neg(t{i}) " for i in range(2000))
+    text = (
+        f"g (float[2,2] x) => (float[2,2] y) {{ {pair('x', 'd')} t0 = Clip(d, lo, hi) {steps} y = Transpose(t2000) }}"
+    )
+    assert ops(translated(model(text, lo=np.float32(-1), hi=np.float32(1), **S)))[0] == "Clip"
+
+
 # ------------------------------------------------------------------ Q10: movement on codes
 
 

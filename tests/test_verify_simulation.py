@@ -57,9 +57,6 @@ def run(net: ImplicitNetwork, options: SimulationOptions, **feed: np.ndarray) ->
     return Session(simulate(net, options, placement=rounded_at_inputs(net)).model, "simulated").run(feed)
 
 
-IDENTITY = "net (float[n] x) => (float[n] y) { [relu] a = Relu(x) [neg] y = Neg(a) }"
-
-
 @pytest.mark.parametrize("rounding", ["even", "away"])
 def test_rounding_of_ties_and_ends(rounding: str) -> None:
     net = network("net (float[n] x) => (float[n] y) { [neg] y = Neg(x) }", {"x": 0.5})

@@ -16,7 +16,7 @@ from typing import Callable
 
 from qdq_translator.translation.ir import operators
 from qdq_translator.translation.ir.bounds import value_range
-from qdq_translator.translation.ir.graph import Graph, Node
+from qdq_translator.translation.ir.graph import Graph, Node, finish_order
 from qdq_translator.translation.ir.operators import VIEWS
 from qdq_translator.translation.ir.qparams import INT8_MAX
 from qdq_translator.translation.passes.editor import Stays
@@ -130,8 +130,11 @@ def _never_cuts(network: Network, node: Node) -> bool:
 
 def _ends(graph: Graph, name: str) -> bool:
     """True if the tensor `name`, or one that data movement alone makes of it, is a graph output."""
-    moved = (node for node in graph.consumers(name) if node.is_op(*operators.REARRANGES))
-    return name in graph.outputs or any(_ends(graph, output) for node in moved for output in node.outputs)
+
+    def moved(tensor: str) -> list[str]:
+        return [out for node in graph.consumers(tensor) if node.is_op(*operators.REARRANGES) for out in node.outputs]
+
+    return not graph.outputs.keys().isdisjoint(finish_order([name], moved))
 
 
 def _keeps_all(network: Network, node: Node) -> bool:
