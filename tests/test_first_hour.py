@@ -321,7 +321,8 @@ def test_models_then_data(tmp_path: Path) -> None:
     (tmp_path / "nets" / "a.onnx").write_bytes(b"")
     (tmp_path / "photos").mkdir()
     nets, photos = str(tmp_path / "nets"), str(tmp_path / "photos")
-    for last, data in (("x.npz", "x.npz"), (photos, photos), ("b.onnx", None), (nets, None)):
+    bucket = "s3://bucket/val/"
+    for last, data in (("x.npz", "x.npz"), (photos, photos), (bucket, bucket), ("b.onnx", None), (nets, None)):
         options = parsed(last)
         assert (options.calibrate, len(options.models)) == (data, 1 if data else 2)
         assert options.asymmetric == ("data" if data else "widen")

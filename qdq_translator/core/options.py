@@ -588,10 +588,13 @@ class TranslateCommand(TranslateOptions):
 
 
 def is_model(path: str) -> bool:
-    """Whether a path is that of an ONNX file, or of a folder with ONNX files in it, rather than of data."""
+    """Whether a path is that of an ONNX file, or of a folder with ONNX files in it, rather than of data. Only data have
+    addresses (`s3://bucket/val`)."""
     if os.path.isdir(path):
         return any(name.endswith(".onnx") for name in os.listdir(path))
-    return not path.lower().endswith((".npz", ".npy", ".jpg", ".jpeg", ".png", ".bmp", ".yaml", ".yml", ".json"))
+    return "://" not in path and not path.lower().endswith(
+        (".npz", ".npy", ".jpg", ".jpeg", ".png", ".bmp", ".yaml", ".yml", ".json")
+    )
 
 
 _PLACES = ("board", "on", "as_is")
