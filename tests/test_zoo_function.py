@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from qdq_translator.core.errors import UserError
 from qdq_translator.translation import translator
 from tests.conftest import OWN_MODELS, ZOO, need_shared, zoo_paths
 from tests.explicit_reference import assert_equal_function, bypassed, in_float32, random_inputs, run
+from tests.records import Case, cases, kept_records, model_of
+from tests.small_models import translated as checked
 
 MODELS = [*zoo_paths("mini/*.onnx"), *zoo_paths("edge/*.onnx")]
 REFUSED = {
@@ -145,3 +148,45 @@ def test_weight_codes_come_out_as_trained(path: Path) -> None:
         assert row.largest_error <= 0.5 / 127 * 1.001  # never more than half a step of the channel's range
         if row.mixed_channels:
             assert "ConvTranspose" in row.node  # the exporters quantized it along its input channels
+
+
+# ---------------------------------------------------------------- models of the records
+
+NO_RUNTIME = (
+    "f1_batchnorm_is_folded-[123]", "f1_batchnorm_is_folded-14", "f1_batchnorm_is_folded-27", "f1_batchnorm_is_folded-31", "f7_a_slice_*nobody_knows*",
+    "f7_reshape_of_one_unknown_size-0", "f9_a_network_becomes_float32-[23]", "f9_operators_outside_onnx*", "f11_group_normalization-3", "q1_initializers_listed*",
+    "q6_uint8_image*", "q10_movement-4", "q10_movement-13", "q10_pad_constant*", "q10_pad_below*", "q12_what_stays*", "q12_a_pair_that*", "q12_bfloat16-1",
+)  # fmt: skip
+"""ONNX Runtime cannot run these with quantizers bypassed."""
+ANOTHER = (
+    "c3_scores*-2", "f7_what_changes_something_stays-25", "f8_a_gemm_that_has_to_have_a_bias-2", "f9_bodies*", "f9_double_constants*", "f11_windows*any_size-[02]",
+    "p1_small_rows*", "q1_inside_local*", "q1_missing_zero_point_is_uint8-2", "q1_output_dtype*", "q1_scale_behind*", "q10_movement-12", "q11_constants*", "q13_*",
+    "s3_pad_with*", "s3_what_is_no_pass_through-3", "s14_a_worse_scale*", "uint8_weight*", "w2_float_weights*",
+)  # fmt: skip
+"""The reference does not bypass what these have (arithmetic, functions of the model, random values), or the function is another
+one on purpose (codes of -128, quantizers read as INT8, rounded weights left in float)."""
+
+
+def small_ones() -> list[Case]:
+    """The models of the tests of rules that are translated."""
+    return [
+        case
+        for case in cases()
+        if case.group in ("folding", "forms", "inference", "quantizers")
+        and not any(fnmatch(case.name, name) for name in NO_RUNTIME + ANOTHER)
+        and not kept_records(case.group)[case.name][0].startswith("refused")
+    ]
+
+
+@pytest.mark.parametrize("case", small_ones(), ids=str)
+def test_small_models_compute_the_same(case: Case) -> None:
+    """What a record says of nodes and weights computes what the model does."""
+    explicit, options = model_of(case), dict(case.options)
+    options.pop("assume_scales", None)
+    stripped = checked(explicit, **options).model
+    feed, names = random_inputs(stripped, 3), [value.name for value in explicit.graph.output]
+    expected, actual = (run(made, feed, names) for made in (bypassed(explicit), stripped))
+    if not all(np.isfinite(values).all() for values in expected):
+        feed = {name: (values * 0.01).astype(values.dtype) for name, values in feed.items()}
+        expected, actual = (run(made, feed, names) for made in (bypassed(explicit), stripped))
+    assert_equal_function(expected, actual, 1e-5)
