@@ -113,19 +113,33 @@ def test_networks_that_are_compared_saturate_once_a_tensor(bound: float) -> None
             assert np.abs(run(graph, x) - wanted).max() < 1e-4
 
 
-def test_a_tensor_under_the_name_of_its_dequantized_values_saturates_too() -> None:
-    """An output 'y' between two quantizers: 'n' is 'z1' in the written network, and 'y' a copy of it."""
-    body = (
+UNDER_ANOTHER_NAME = {
+    "y = Neg(x) between two quantizers is z1, and y a copy of it": (
         "n = Neg(x) Q = QuantizeLinear(n, s, z) y = DequantizeLinear(Q, s, z) R = QuantizeLinear(y, t, z) "
-        "z1 = DequantizeLinear(R, t, z)"
-    )
-    out = "float[1,N,A,B] y, float[1,N,A,B] z1"
-    source = Graph.from_model(model(f"{body}|int8 z = {{0}}, float t = {{0.2}}", out))
-    written = Graph.from_model(model("z1 = Neg(x) y = Identity(z1)|int8 z = {0}", out))
-    saturate_both(source, written, {"z1": 0.1, "y": 0.1})
-    for graph in (source, written):
-        found = Session(graph.to_model(), "float").run({"x": values()})
-        assert all(np.abs(found[name] + np.clip(values(), -12.7, 12.8)).max() < 1e-5 for name in ("y", "z1"))
+        "z1 = DequantizeLinear(R, t, z)",
+        "z1 = Neg(x) y = Identity(z1)",
+        {"z1": 0.1, "y": 0.1},
+    ),
+    "a clamp that clamps nothing is left out, and its tensor is read by another node": (
+        "a = Abs(x) Q = QuantizeLinear(a, s, z) C = Clip(Q, z, top) z1 = DequantizeLinear(C, s, z) y = Neg(a)",
+        "z1 = Abs(x) y = Neg(z1)",
+        {"z1": 0.1},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNDER_ANOTHER_NAME)
+def test_a_tensor_under_another_name_saturates_too(name: str) -> None:
+    body, written, scales = UNDER_ANOTHER_NAME[name]
+    out, constants = "float[1,N,A,B] y, float[1,N,A,B] z1", "int8 z = {0}, int8 top = {127}, float t = {0.2}"
+    graphs = [Graph.from_model(model(f"{nodes}|{constants}", out)) for nodes in (body, written)]
+    saturate_both(*graphs, scales)
+    same, x = "Abs" not in written, values()
+    wanted = np.clip(-x if same else np.abs(x), -12.8, 12.7)
+    for graph in graphs:
+        found = Session(graph.to_model(), "float").run({"x": x})
+        assert np.abs(found["z1"] - wanted).max() < 1e-5
+        assert np.abs(found["y"] - (wanted if same else -wanted)).max() < 1e-5
 
 
 def test_opset_10_has_the_bounds_as_attributes() -> None:

@@ -77,11 +77,14 @@ def saturate_both(
 
 def _quantized(source: Graph, written: Graph, end: str, scales: Mapping[str, float]) -> str:
     """The tensor of the model that the written network has as `end`: what quantizers and Identity nodes before it copy,
-    unless the written network has a copy too."""
-    made, name = written.producer.get(end), end
+    unless the written network has a copy too, and a clamp passes on that it has not."""
+    made, name, clamped = written.producer.get(end), end, ""
     while made is not None and not made.is_op("Identity"):
         node = source.producer.get(name)
-        if node is None or not node.is_op("Identity"):
+        if node is not None and node.is_op("Relu", "Clip") and not made.is_op("Relu", "Clip"):
+            clamped = clamped or name
+        elif node is None or not node.is_op("Identity"):
+            name = clamped if clamped and (node is None or node.op_type != made.op_type) else name
             return end if name in scales else name
         name = node.inputs[0]
     return end
