@@ -15,7 +15,7 @@ import sys
 import weakref
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
 import numpy as np
 import onnx
@@ -69,78 +69,20 @@ def test_the_package_imports_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("form", ["path", "text", "proto", "bytes"])
 def test_models(form: str, tmp_path: Path) -> None:
-    forms = {
-        "path": EXAMPLE_MODEL,
-        "text": str(EXAMPLE_MODEL),
-        "proto": onnx.load(EXAMPLE_MODEL),
-        "bytes": EXAMPLE_MODEL.read_bytes(),
-    }
-    made = qt.translate(forms[form], preset="dla", platform="jetpack-6.2", name="m")
+    forms = {"path": Path, "text": str, "proto": onnx.load, "bytes": Path.read_bytes}
+    made = qt.translate(forms[form](EXAMPLE_MODEL), preset="dla", platform="jetpack-6.2", name="m")
     made.save(tmp_path)
-    assert (
-        main(
-            [
-                "translate",
-                str(EXAMPLE_MODEL),
-                "-o",
-                str(tmp_path / "cli"),
-                "--preset",
-                "dla",
-                "--platform",
-                "jetpack-6.2",
-            ]
-        )
-        == 0
-    )
+    asked = ["translate", str(EXAMPLE_MODEL), "-o", str(tmp_path / "cli")]
+    assert main([*asked, "--preset", "dla", "--platform", "jetpack-6.2"]) == 0
     cache = tmp_path / "cli" / "digits_resnet_qat_precision_config_calib.cache"
     assert (tmp_path / "m_precision_config_calib.cache").read_bytes() == cache.read_bytes()
-    assert (
-        len(repr(made).splitlines()) <= 10
-        and repr(made).startswith("Translation")
-        and "DLA" in made._repr_html_().upper()
-    )
     assert made.layers[0].name and len(made.layers) == len(made.report["plan"])
 
 
-@pytest.mark.parametrize(
-    ("function", "wrong", "said"),
-    [
-        ("translate", {"asymmetric": "yes"}, "asymmetric: 'yes' is none of error, widen"),
-        ("translate", {"preset": "DLA"}, "preset: 'DLA' is none of gpu, dla. Did you mean dla?"),
-        (
-            "translate",
-            {"target": "orin"},
-            "target: 'orin' is none of gpu, orin-dla, xavier-dla. Did you mean orin-dla?",
-        ),
-        ("translate", {"target": 5}, "target: 5 is not of the type 'gpu' or 'orin-dla' or 'xavier-dla'."),
-        ("translate", {"max_bits_lost": "a"}, "max_bits_lost: 'a' is not of the type float. Resolution that"),
-        ("translate", {"max_bits_lost": 10**400}, "max_bits_lost 10000000000000000000 is not possible."),
-        ("translate", {"keep_fp16": "conv"}, "keep_fp16: 'conv' is not of the type list of str."),
-        ("translate", {"infer_bounds": 1}, "infer_bounds: 1 is not of the type bool."),
-        ("translate", {"presets": "dla"}, "There is no option 'presets'. Did you mean preset"),
-        ("translate", {"image_std": [0.0]}, "image_std must be positive."),
-        ("translate", {"calibrate_samples": 0}, "calibrate_samples 0 is not a number of samples."),
-        ("translate", {"power_mode": "MAXN"}, "power_mode is a time on a DLA."),
-        ("plan", {"target": "cpu"}, "target: 'cpu' is none of gpu, orin-dla, xavier-dla."),
-        ("plan", {"html": "page.html"}, "There is no option 'html'."),
-        ("explicit", {"float_type": "fp8"}, "float_type: 'fp8' is none of fp16, fp32."),
-        ("verify", {"rounding": "x"}, "rounding: 'x' is none of auto, even, away."),
-        ("verify", {"samples": "a"}, "samples: 'a' is not of the type int or None."),
-        ("verify", {"min_cosine": 2.0}, "min_cosine 2 is out of range."),
-        ("tune", {"passes": 0, "max_drop": 1.0}, "passes 0 is out of range."),
-        ("tune", {}, "No goal was given."),
-        ("deploy", {"consumers": "trtexec"}, "consumers: 'trtexec' is not of the type list of str."),
-    ],
-)
-def test_wrong_options(function: str, wrong: dict[str, Any], said: str, tmp_path: Path) -> None:
-    more: dict[str, Any] = {
-        "verify": {"translation": tmp_path},
-        "tune": {"data": INPUTS, "output_dir": tmp_path},
-        "deploy": {"board": "jetpack-6.2"},
-    }.get(function, {})
-    with pytest.raises(ValueError) as error:
-        getattr(qt, function)(EXAMPLE_MODEL, **more, **wrong)
-    assert str(error.value).startswith(said)
+def test_wrong_options_are_value_errors() -> None:
+    """Their sentences are in the transcripts (desk/python.txt)."""
+    with pytest.raises(ValueError, match=r"^max_bits_lost 10{19} is not possible"):
+        qt.translate(EXAMPLE_MODEL, max_bits_lost=10**400)
 
 
 def test_options_and_results_are_frozen() -> None:
@@ -155,38 +97,19 @@ def test_options_and_results_are_frozen() -> None:
             setattr(thing, name, "dla")
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda: qt.plan(5), "The model is of the type int."),  # type: ignore[arg-type]
-        (lambda: qt.translate(b"no model"), "The bytes hold no ONNX model"),
-        (lambda: qt.calibrate(EXAMPLE_MODEL, 5), "The data are of the type int."),  # type: ignore[arg-type]
-        (lambda: qt.calibrate(EXAMPLE_MODEL, []), "The data contain no samples."),
-        (lambda: qt.calibrate(EXAMPLE_MODEL, {"other": INPUTS}), "(in memory, sha256 "),
-    ],
-)
-def test_wrong_values(call: Callable[[], Any], said: str) -> None:
-    with pytest.raises(qt.UserError) as error:
-        call()
-    assert str(error.value).startswith(said)
-
-
 def test_plan_is_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     made = qt.plan(EXAMPLE_MODEL, platform="jetpack-6.2", shapes=["input:1x1x16x16"])
-    assert (
-        main(["plan", "-i", str(EXAMPLE_MODEL), "--platform", "jetpack-6.2", "--shapes", "input:1x1x16x16", "--json"])
-        == 0
-    )
+    asked = ["plan", str(EXAMPLE_MODEL), "--platform", "jetpack-6.2", "--shapes", "input:1x1x16x16"]
+    assert main([*asked, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cost"]["milliseconds"] == made.report["cost"]["milliseconds"] > 0
 
 
 @pytest.mark.parametrize("form", ["array", "mapping", "loader", "path"])
 def test_data(form: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", input=INPUTS[:48])
-    data = {"array": INPUTS[:48], "mapping": {"input": INPUTS[:48]}, "loader": Loader(), "path": tmp_path / "data.npz"}[
-        form
-    ]
-    made = qt.calibrate(EXAMPLE_MODEL, data, platform="jetpack-6.2")
+    array, path = INPUTS[:48], tmp_path / "data.npz"
+    forms: dict[str, Any] = {"array": array, "mapping": {"input": array}, "loader": Loader(), "path": path}
+    made = qt.calibrate(EXAMPLE_MODEL, forms[form], platform="jetpack-6.2")
     expected = qt.translate(EXAMPLE_MODEL, calibrate=str(tmp_path / "data.npz"), platform="jetpack-6.2")
     assert made.tensor_scales == expected.tensor_scales
     assert any(origin.rule == "K1" for origin in made.scale_origins.values())
@@ -209,16 +132,8 @@ def test_verify_with_a_callable(tmp_path: Path) -> None:
 
 
 def test_tune_with_a_callable(tmp_path: Path) -> None:
-    found = qt.tune(
-        EXAMPLE_MODEL,
-        Loader(),
-        metric=top1,
-        max_drop=3.0,
-        passes=6,
-        output_dir=tmp_path,
-        preset="dla",
-        shapes=["input:1x1x16x16"],
-    )
+    more: dict[str, Any] = {"preset": "dla", "shapes": ["input:1x1x16x16"], "output_dir": tmp_path}
+    found = qt.tune(EXAMPLE_MODEL, Loader(), metric=top1, max_drop=3.0, passes=6, **more)
     assert found.holds and found.to_dict()["metric"]["name"] == "top1"
     Draft7Validator(tuning_schema()).validate(found.to_dict())
     assert (tmp_path / "digits_resnet_qat_noqdq.onnx").exists() and len(repr(found).splitlines()) <= 10
@@ -232,20 +147,8 @@ def test_report_and_explain(tmp_path: Path) -> None:
     assert {key: value for key, value in found.to_dict().items() if key != "integrity"} == made.to_dict()
     hold(found.to_dict(), report_schema())
     assert (tmp_path / "page.html").stat().st_size > 10_000 and qt.report(made).layers == found.layers
-    assert qt.explain("W-U1").title.startswith("Rule U1") and "four dimensions" in str(qt.explain("H1"))
-    assert "no DLA" in str(qt.explain("Cannot create DLA engine, 0 not available"))
     (tmp_path / "log").write_text("[E] Cannot create DLA engine, 0 not available\n[E] something else went wrong\n")
     assert len(qt.explain(tmp_path / "log").paragraphs) == 2
-    with pytest.raises(qt.UserError, match="Z9"):
-        qt.explain("Z9")
-
-
-def test_a_list_of_rules_sets_each_option_of_them() -> None:
-    options = qt.translate(EXAMPLE_MODEL, infer=["concat", "mul"]).to_dict()["options"]
-    on = {name for name, value in options.items() if name.startswith("infer_") and value}
-    assert on == {"infer_concat_scales", "infer_mul_scales"}
-    with pytest.raises(qt.UserError, match="Did you mean concat"):
-        qt.translate(EXAMPLE_MODEL, infer=["concatt"])
 
 
 def test_deploy(tmp_path: Path) -> None:

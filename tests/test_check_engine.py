@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
-import onnx
 import pytest
-from onnx import TensorProto, helper
 
-from qdq_translator import cli
 from qdq_translator.board.engine import inspector, layer_info
 from qdq_translator.board.engine.inspector import check_engine
 from qdq_translator.board.engine.layer_info import (
@@ -22,13 +18,8 @@ from qdq_translator.board.engine.layer_info import (
     read_layer_info,
 )
 from qdq_translator.board.engine.messages import parse_log
-from qdq_translator.core.errors import UserError
-from qdq_translator.core.formats.calibration_cache import CalibrationCache
-from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.formats.schemas import report_schema
 from qdq_translator.translation.targets.precision import LayerPlan
 from tests.conftest import SHARED, need_shared
-from tests.json_examples import minimal
 
 ENGINE = SHARED / "engine_info" / "mobilenet.qat.onnx.engine.graph.json"
 INT8_8 = "Thirty-two wide channel vectorized row major Int8 format"
@@ -334,125 +325,6 @@ def test_region_ends_whose_names_hold_dots() -> None:
     plan = chain(("m...x", "Conv", "int8"), ("n.1", "Conv", "int8"), ("last...", "Conv", "int8"))
     engine = info(row("{ForeignNode[m...x...last...]}", "DLA", "Int8", "Int8"))
     assert check_engine(plan, engine).regions[0].nodes == ("m...x", "n.1", "last...")
-
-
-def test_names_only_says_how_to_get_more() -> None:
-    with pytest.raises(UserError, match=r"contains only layer names.*--profilingVerbosity=detailed"):
-        parse_layer_info('{"Layers": ["Conv_0 + Relu_1"\n,"Pool"\n],\n"Bindings": ["x"]}')
-    for text, words in (("{", "is not JSON"), ("{}", "lists no layers"), ('{"Layers": []}', "lists no layers")):
-        with pytest.raises(UserError, match=words):
-            parse_layer_info(text)
-
-
-def write_translation(folder: Path, report: dict[str, Any] | None) -> TranslationFiles:
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["t"], name="conv [bold]"),
-        helper.make_node("Relu", ["t"], ["u"], name="relu"),
-        helper.make_node("Exp", ["u"], ["y"], name="exp"),
-    ]
-    weight = helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 1, 1], [1.0])
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 4, 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [weight],
-    )
-    files = TranslationFiles(folder, "net")
-    onnx.save(helper.make_model(graph), str(files.model))
-    scales = {"x": 0.1, "t": 0.2, "u": 0.3}
-    files.cache.write_text(CalibrationCache("8600", scales).to_text())
-    files.config.write_text(json.dumps({"int8_tensor_scales": scales, "fp16_nodes": ["exp"]}))
-    files.layer_arg.write_text("exp:fp16")
-    if report is not None:
-        files.report.write_text(json.dumps(report))
-    return files
-
-
-def engine_file(folder: Path, weights: str) -> str:
-    words = INT8_8 if weights == "Int8" else FP16_8
-    rows = [
-        row("w + conv [bold] + relu", "CaskConvolution", words, words, Weights={"Type": weights}),
-        row("PWN(exp)", "PointWise", FP16_8, "Row major linear FP32"),
-    ]
-    path = folder / "info.json"
-    path.write_text(json.dumps({"Layers": rows, "Bindings": ["x", "y"]}))
-    return str(path)
-
-
-def test_the_command_with_a_plan_from_config_and_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_translation(tmp_path, None)
-    good = ["report", "-t", str(tmp_path), engine_file(tmp_path, "Int8")]
-    assert cli.main([*good, "--strict", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
-    assert [(v["name"], v["planned"], v["verdict"]) for v in result["layers"]] == [
-        ("conv [bold]", "int8", "obeyed"),
-        ("relu", "int8", "obeyed"),
-        ("exp", "fp16", "obeyed"),
-    ]
-    bad = ["report", "-t", str(tmp_path), engine_file(tmp_path, "Half")]
-    assert cli.main(bad) == 0
-    printed = capsys.readouterr().out
-    assert "0 of 2" in printed
-    assert "conv [bold]" in printed
-    assert max(len(line) for line in printed.splitlines()) <= 80
-    assert "does not obey" in printed
-    assert cli.main([*bad, "--strict"]) == 1
-    assert cli.main([*bad, "--strict", "--all"]) == 1
-
-
-def test_the_command_with_a_plan_from_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = [
-        {
-            "name": "conv [bold]",
-            "op": "Conv",
-            "precision": "int8",
-            "inputs": ["x", "w"],
-            "outputs": ["t"],
-            "reason": "",
-        },
-        {"name": "relu", "op": "Relu", "precision": "fp16", "inputs": ["t"], "outputs": ["u"], "macs": None, "new": 1},
-        {"name": "exp", "op": "Exp", "precision": "int8", "inputs": ["u"], "outputs": ["y"], "by_design": True},
-    ]
-    row = minimal(report_schema()["properties"]["plan"]["items"])
-    write_translation(tmp_path, {**minimal(report_schema()), "plan": [{**row, **given} for given in plan]})
-    log = tmp_path / "log.txt"
-    log.write_text("[I] [TRT] [DlaLayer] w + conv [bold] + relu\n[I] [TRT] [GpuLayer] POINTWISE: PWN(exp)\n")
-    arguments = ["report", "-t", str(tmp_path), engine_file(tmp_path, "Int8"), "--log", str(log)]
-    assert cli.main([*arguments, "--strict"]) == 0
-    capsys.readouterr()
-    assert cli.main([*arguments, "--fail_on_gpu_fallback", "--json"]) == 1
-    result = json.loads(capsys.readouterr().out)
-    assert [v["verdict"] for v in result["layers"]] == ["obeyed", "obeyed", "disobeyed"]
-    assert [v["device"] for v in result["layers"]] == ["DLA", "DLA", "GPU"]
-    assert result["gpu_fallbacks"] == [{"layer": "exp", "cause": ""}]
-    assert result["summary"]["disobediences"] == 0
-
-
-def test_an_engine_of_another_model_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_translation(tmp_path, None)
-    path = tmp_path / "info.json"
-    path.write_text(json.dumps({"Layers": [row("other", "CaskConvolution", INT8_8, INT8_8)]}))
-    assert cli.main(["report", "-t", str(tmp_path), str(path)]) == 1
-    assert "has a name of net_noqdq.onnx" in capsys.readouterr().err
-
-
-def test_the_plan_of_a_real_translation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What translate reports is what check-engine reads: an engine written after the plan obeys it, another does not."""
-    source = need_shared(SHARED / "zoo" / "edge" / "conv_bn_scale_on_conv_out.onnx")
-    assert cli.main(["translate", "-i", str(source), "-o", str(tmp_path)]) == 0
-    files = TranslationFiles.locate(tmp_path)
-    plan = files.read_report()["plan"]
-    assert "int8" in [p["precision"] for p in plan]
-    for words, status in (("Int8", 0), ("Half", 1)):
-        rows = [row(p["name"], "conv", words, words) for p in plan]
-        path = tmp_path / "info.json"
-        path.write_text(json.dumps({"Layers": rows}))
-        capsys.readouterr()
-        assert cli.main(["report", "-t", str(tmp_path), str(path), "--strict", "--json"]) == status
-        result = json.loads(capsys.readouterr().out)
-        assert result["summary"]["obeys"] == (status == 0)
-        assert [v["name"] for v in result["layers"]] == [p["name"] for p in plan]
 
 
 WORDS = {

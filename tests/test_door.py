@@ -185,45 +185,12 @@ def alarm(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, old)
 
 
-@pytest.mark.parametrize("option", ["--fit", "--cost_model"])
-def test_deep_json(option: str, translated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "deep.json").write_text("[" * 200_000)
-    file = str(tmp_path / "deep.json")
-    if option == "--fit":
-        command = ["report", "-t", str(translated / "t"), "--profile", file, "--fit", str(tmp_path / "board.json")]
-    else:
-        command = ["translate", str(EXAMPLE_MODEL), "--cost_model", file, "--preset", "dla", "-o", str(tmp_path / "o")]
-    refused(command, "deep.json", capsys)
-
-
 @pytest.mark.parametrize("magnitude", [1e-38, 1e-44])
 def test_data_that_are_nearly_zero(magnitude: float, tmp_path: Path) -> None:
     values = np.random.default_rng(0).integers(1, 99, SHAPE) * magnitude
     np.save(tmp_path / "x.npy", values.astype(np.float32))
     calibrated = ["--calibrate", str(tmp_path / "x.npy"), "-o", str(tmp_path / "o")]
     assert main(["translate", str(EXAMPLE_MODEL), *calibrated]) == 0
-
-
-@pytest.mark.parametrize(("body", "word"), [("return 10 ** 400", "inf"), ("raise SystemExit(7)", "SystemExit: 7")])
-def test_metrics(body: str, word: str, translated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "m.py").write_text(f"def top(outputs, labels):\n    {body}\n")
-    verify = ["verify", "-i", str(EXAMPLE_MODEL), "-t", str(translated / "t"), "--inputs", str(translated / "ok.npy")]
-    refused([*verify, "--metric", f"{tmp_path / 'm.py'}:top"], word, capsys)
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        ["--trt_calib_version", "\u0668\u0666\u0660\u0662"],
-        ["--max_bits_lost", "-1"],
-        ["--max_bits_lost", "nan"],
-        ["--shapes", "input:99999999999999999999x1x16x16"],
-    ],
-)
-def test_impossible_numbers(option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["translate", str(EXAMPLE_MODEL), "-o", str(tmp_path / "o"), "--preset", "dla", *option]
-    assert main(arguments) == 2
-    assert option[1] in capsys.readouterr().err and not (tmp_path / "o").exists()
 
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (3, 0, 2), (2, 3, 4)])

@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from qdq_translator.board.engine.messages import messages, parse_log, plain, read_log, recognize, rows
+from qdq_translator.board.engine.messages import messages, parse_log, read_log, recognize, rows
 from qdq_translator.cli import main
 from qdq_translator.commands import COMMANDS
 from qdq_translator.core.errors import UserError
@@ -75,24 +75,10 @@ def test_first_sight_is_counted() -> None:
 
 
 @pytest.mark.parametrize("log", LOGS, ids=[log["thread"] for log in LOGS])
-def test_the_cause_of_a_failure_is_ranked_first(log: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cause_of_a_failure_is_ranked_first(log: dict[str, Any]) -> None:
     """Though other messages precede it in six of these logs, and its consequences follow."""
     ranked = [entry.message.id for entry in parse_log(log["lines"]).ranked()]
     assert ranked[0] == log["first"] and len(ranked) > 1
-    assert main(["explain", "\n".join(log["lines"])]) == 0
-    first = capsys.readouterr().out.split("\n\n")[1]
-    assert f"[{log['first']}]" in first and "cause:" in first
-
-
-def test_a_missing_engine_is_a_consequence(capsys: pytest.CaptureFixture[str]) -> None:
-    """Python's error behind it is shown in full only alone."""
-    lines = [
-        "[E] Error Code 2: Internal Error (Assertion x failed.)",
-        "AttributeError: 'NoneType' object has no attribute 'serialize'",
-    ]
-    assert [entry.message.id for entry in parse_log(lines).ranked()] == ["trt-2", "builder-null"]
-    assert main(["explain", f"{lines[1]}\n{lines[1]}"]) == 0
-    assert "(1) an earlier line" in " ".join(capsys.readouterr().out.split())
 
 
 def test_ordinary_lines_are_no_problems() -> None:
@@ -103,40 +89,15 @@ def test_ordinary_lines_are_no_problems() -> None:
     assert not log.unknown_count and log.dla and log.gpu
 
 
-def test_a_symptom_lists_its_causes(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its causes are listed, none is claimed."""
-    assert main(["explain", "module 'foo' has no attribute 'bar'"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "[package-version]" in out and "Usually one of: (1)" in out and "(2)" in out
-    for row in messages():
-        assert len(row.causes) != 1 and row.claims == (row.kind != "general" and not row.causes)
-
-
-def test_an_unknown_error_before_it_limits_a_claim(capsys: pytest.CaptureFixture[str]) -> None:
-    known = "[E] [TRT] The engine plan file is not compatible with this version of TensorRT, expecting library version 8.0.0 got 8.0.1"
-    for first, limited in (("[E] [TRT] frobnication failed", True), ("[W] [TRT] frobnication is slow", False)):
-        assert main(["explain", f"{first}\n{known}"]) == 0
-        assert ("unless: " in capsys.readouterr().out) == limited
-
-
 def test_rows_are_complete_and_reachable() -> None:
     table = messages()
     assert len(table) >= 60 and len({row.id for row in table}) == len(table)
     kinds = {
-        "fallback",
-        "scale",
-        "cache",
-        "build",
-        "format",
-        "memory",
-        "engine",
-        "parser",
-        "board",
-        "note",
-        "consequence",
-        "general",
+        *("fallback", "scale", "cache", "build", "format", "memory", "engine", "parser", "board", "note"),
+        *("consequence", "general"),
     }
     for row in table:
+        assert len(row.causes) != 1 and row.claims == (row.kind != "general" and not row.causes)
         assert row.kind in kinds and row.happened.endswith(".")
         assert row.status in ("maintainer", "documented", "measured", "user report", "inferred")
         assert re.match(r"(github|docs\.nvidia|TensorRT-RTX)", row.source), row.id
@@ -184,22 +145,6 @@ def test_quotes_blanks_and_markdown_do_not_matter(quotes: str) -> None:
         assert found is not None and (found.message.id, found.layer.lower()) == ("dla-unsupported", "/fc/gemm")
 
 
-def test_names_with_brackets_and_blanks_are_kept() -> None:
-    line = "Layer '(Unnamed Layer* 481) [Constant]' (CONSTANT): Unsupported on DLA. Switching this layer's device type to GPU."
-    found = recognize(f"[W] {line}")
-    assert found is not None and found.layer == "(Unnamed Layer* 481) [Constant]"
-    assert plain("[I] [TRT] [DlaLayer] {ForeignNode[a...d]}") == "[DlaLayer] {ForeignNode[a...d]}"
-
-
-def test_unknown_lines_are_counted_and_left_alone() -> None:
-    log = parse_log(
-        f"[W] {FALLBACK}\n[W] {FALLBACK}\n[E] something that no table holds\n[I] [TRT] nothing to see\n".splitlines()
-    )
-    assert {key: entry.count for key, entry in log.found.items()} == {"dla-unsupported": 2}
-    assert (log.unknown_count, log.unknown, log.lines) == (1, ["something that no table holds"], 4)
-    assert list(log.fallbacks) == [("/fc/Gemm", FALLBACK)]
-
-
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_files_of_any_encoding(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "build.log"
@@ -236,73 +181,14 @@ def test_the_middle_of_a_huge_log_is_left_out(
     assert list(read_log(path).fallbacks) == [("/fc/Gemm", FALLBACK)]
 
 
-def test_binary_and_escape_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "odd.log"
-    path.write_bytes(bytes(range(256)) * 4000)
-    assert main(["explain", str(path)]) == 1
-    assert "contains no line of TensorRT" in capsys.readouterr().err
-    path.write_text(f"\x1b]0;title\x07\x1b[33m[W] \x1b[0m{FALLBACK}\n", encoding="utf-8")
-    assert main(["explain", str(path)]) == 0
-    out = capsys.readouterr().out
-    assert "/fc/Gemm" in out and "\x1b" not in out
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
 def test_a_pipe_is_refused_without_waiting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(tmp_path / "log")
     assert main(["explain", str(tmp_path / "log")]) == 1
     assert "cannot be read: it is not a regular file" in capsys.readouterr().err
-
-
-def test_other_files_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "other.log"
-    path.write_text("[E] the printer is on fire\n")
-    with pytest.raises(UserError, match="contains no line of TensorRT"):
-        read_log(path)
     with pytest.raises(UserError, match="cannot be read"):
         read_log(tmp_path)
-
-
-def test_explain_a_log_against_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        main(
-            [
-                "translate",
-                "--example",
-                "--preset",
-                "dla",
-                "--without",
-                "dla_output",
-                "-o",
-                str(tmp_path / "out"),
-            ]
-        )
-        == 0
-    )
-    path = tmp_path / "build.log"
-    lines = (
-        FALLBACK.replace("/fc/Gemm", name) for name in ("/fc/Gemm_2d", "/layer1/Add", "{ForeignNode[/layer2/Add...x]}")
-    )
-    path.write_text("".join(f"[W] [TRT] {line}\n" for line in lines))
-    capsys.readouterr()
-    assert main(["explain", str(path), "-t", str(tmp_path / "out"), "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["messages"]
-    planned = row["planned"]
-    assert planned["/fc/Gemm_2d"].startswith("predicted, not on the DLA: four dimensions")
-    assert planned["/layer1/Add"] == "planned FP16 on the DLA, not predicted"
-    assert planned["{ForeignNode[/layer2/Add...x]}"] == "planned FP16 on the DLA, not predicted"
-    assert main(["explain", str(path), "-t", str(tmp_path / "out")]) == 0
-    out = capsys.readouterr().out
-    assert "3 x A layer runs on the GPU" in out and "remedy:  qdq-translator translate MODEL --on dla" in out
-    assert max(map(len, out.splitlines()[1:])) <= 80
-
-
-def test_explain_messages_and_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", FALLBACK, "cudla-10", "cudlaErrorIncompatibleDlaSWVersion", "Error Code 9", "S8"]) == 0
-    out = capsys.readouterr().out
-    assert out.count("[cudla-10]") == 2 and "[dla-unsupported]" in out and "[trt-9]" in out and "Rule S8" in out
-    assert main(["explain", "no such thing"]) == 1 and main(["explain", "x" * 5000]) == 1
-    assert "is no file, rule, limit" in capsys.readouterr().err
+    assert main(["explain", "x" * 5000]) == 1  # too long for the name of a file
 
 
 def test_explain_standard_input(

@@ -11,7 +11,6 @@ from typing import Any, Callable
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
@@ -22,10 +21,8 @@ from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.command_options import PlanOptions
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
-from qdq_translator.core.formats.rows import read
 from qdq_translator.translation.targets.cost.fusing import fused_layers
 from qdq_translator.translation.targets.cost.model import CostModel, Parameters, choose_model, published
-from qdq_translator.translation.targets.precision import LayerPlan
 from tests.conftest import zoo_paths
 from tests.small_models import model
 
@@ -43,32 +40,6 @@ def saved(made: onnx.ModelProto, folder: Path, name: str = "m.onnx") -> str:
 def planned(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
     assert main(["plan", *argv, "--json"]) == 0
     return dict(json.loads(capsys.readouterr().out))
-
-
-def test_a_float_model_is_planned_as_if_every_tensor_had_a_scale(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    report = planned(capsys, "-i", saved(model(FLOAT, **ARRAYS), tmp_path), "--dla_rewrites", "off")
-    runs = [(row["op"], read(LayerPlan, row).runs) for row in report["plan"]]
-    assert runs == [
-        ("Conv", "dla-int8"), ("Relu", "dla-int8"), ("Erf", "gpu-fp16"), ("Conv", "dla-int8"), ("Softmax", "dla-fp16"),
-        ("GlobalAveragePool", "gpu-fp16"), ("Flatten", "gpu-fp16"),
-    ]  # fmt: skip
-    assert report["assumption"] and report["scales"] == [] and report["root_causes"]["causes"] == []
-    assert report["dla"]["subgraphs"] == 2
-    assert report["dla"]["transitions"]["dla_gpu"]["tensors"] == 3
-    assert 0 < report["cost"]["milliseconds"] < report["cost"]["fp16_milliseconds"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.onnx"]
-    reasons = {row["op"]: row["reason"] for row in report["plan"]}
-    assert reasons["Erf"] == "not on the DLA: operator is not native through TensorRT"
-    assert reasons["Softmax"] == "FP16 on the DLA: runs in FP16 only"
-
-
-def test_rewrites_that_would_apply_are_part_of_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = saved(model(FLOAT, **ARRAYS), tmp_path)
-    before, after = planned(capsys, "-i", path, "--dla_rewrites", "off"), planned(capsys, "-i", path)
-    assert after["cost"]["total_milliseconds"] < before["cost"]["total_milliseconds"]
-    assert after["dla"]["subgraphs"] == 1 and before["dla"]["subgraphs"] == 2
 
 
 def test_a_model_with_quantizers_is_planned_like_the_float_one(
@@ -204,29 +175,6 @@ def test_plan_and_translate_agree(family: str, on: str) -> None:
     differ = {name: (row, planned_rows[name]) for name, row in rows.items()}
     assert [name for name, (a, b) in differ.items() if a.device != b.device] == []
     assert [a.reason for a, b in differ.values() if a.precision != b.precision and "scale" not in a.reason] == []
-
-
-@pytest.mark.parametrize(
-    ("platform", "height", "warned"),
-    [("jetpack-5.1.2", 80, True), ("jetpack-5.1.2", 40, False), ("jetpack-6.2", 80, False)],
-)
-def test_a_layer_like_one_that_did_not_build_is_a_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], platform: str, height: int, warned: bool
-) -> None:
-    """Conv of 512 to 256 channels, 3 x 3, on 80 x 160 (NVIDIA/TensorRT#3499)."""
-    info = [
-        helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, c, height, 160]) for n, c in (("x", 512), ("y", 256))
-    ]
-    weight = numpy_helper.from_array(np.zeros((256, 512, 3, 3), np.float32), "w")
-    node = helper.make_node("Conv", ["x", "w"], ["y"], name="big", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
-    model = helper.make_model(
-        helper.make_graph([node], "g", info[:1], info[1:], [weight]),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=8,
-    )
-    onnx.save(model, tmp_path / "m.onnx")
-    assert main(["plan", str(tmp_path / "m.onnx"), "--target", "orin-dla", "--platform", platform, "--all"]) == 0
-    assert ("'big' may not build" in " ".join(capsys.readouterr().out.split())) == warned
 
 
 @pytest.mark.parametrize("board", ["orin-nano", "agx-orin"])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from qdq_translator import cli
-from qdq_translator.core.errors import UsageError, UserError
+from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.calibration_cache import CalibrationCache, scale_to_hex
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.layer_precisions import format_layer_precisions, fp16_layers
@@ -25,7 +27,7 @@ from qdq_translator.translation.files import trtexec
 from qdq_translator.translation.files.trtexec import checks, polygraphy
 from qdq_translator.translation.files.trtexec import request as requests
 from tests import trtexec_grammar as grammar
-from tests.conftest import SHARED, need_shared
+from tests.conftest import DATA, SHARED, need_shared
 
 HOSTILE = [
     "/conv1/Conv",
@@ -107,6 +109,16 @@ def read(argv: list[str], version: str) -> dict[str, Any]:
     return result["fields"]
 
 
+def network(inputs: dict[str, list[int]], outputs: tuple[str, ...] = ("out",), layers: Iterable[str] = ()) -> Any:
+    """As the grammar's `setup` takes it."""
+    plain = {"kind": "conv", "precision": "fp32", "tensorType": "fp32", "outputs": 1, "shapeTensor": False}
+    return {
+        "inputs": [{"name": name, "dims": dims, "type": "fp32"} for name, dims in inputs.items()],
+        "outputs": [{"name": name, "dims": [1], "type": "fp32"} for name in outputs],
+        "layers": [{"name": name, **plain} for name in layers],
+    }
+
+
 @pytest.mark.parametrize("version", grammar.VERSIONS)
 def test_hostile_names_reach_trtexec_unchanged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str
@@ -126,16 +138,8 @@ def test_hostile_names_reach_trtexec_unchanged(
         "profilingVerbosity": "detailed",
         "exportLayerInfo": str(files.folder / "net v1_int8_layer_info.json"),
     }
-    layers = [
-        {"name": n, "kind": "conv", "precision": "fp32", "tensorType": "fp32", "outputs": 1, "shapeTensor": False}
-        for n in [*HOSTILE, "another", "fp1", "x"]
-    ]
-    network = {
-        "inputs": [{"name": "images", "dims": [1, 3, 8, 8], "type": "fp32"}],
-        "outputs": [{"name": "out", "dims": [1], "type": "fp32"}],
-        "layers": layers,
-    }
-    done = grammar.setup(argv, network, files.cache.read_text(encoding="utf-8"), version)
+    parsed = network({"images": [1, 3, 8, 8]}, layers=[*HOSTILE, "another", "fp1", "x"])
+    done = grammar.setup(argv, parsed, files.cache.read_text(encoding="utf-8"), version)
     assert done["layers"] == {name: {"precision": "fp16"} for name in HOSTILE}
     assert done["flags"] == ["FP16", "INT8", "OBEY_PRECISION_CONSTRAINTS"]
     assert done["calibrator"] is True
@@ -158,12 +162,8 @@ def test_dla_standalone_sets_ranges_from_our_cache(
     assert fields["precisionConstraints"] == "prefer"
     assert fields["engine"].endswith("net_int8_orin-dla.loadable")
     assert "exportLayerInfo" not in fields
-    network = {
-        "inputs": [{"name": "images", "dims": [1, 3, 8, 8], "type": "fp32"}],
-        "outputs": [{"name": n, "dims": [1], "type": "fp32"} for n in ("out0", "out1")],
-        "layers": [],
-    }
-    done = grammar.setup(argv, network, files.cache.read_text(encoding="utf-8"), version)
+    parsed = network({"images": [1, 3, 8, 8]}, ("out0", "out1"))
+    done = grammar.setup(argv, parsed, files.cache.read_text(encoding="utf-8"), version)
     assert done["status"] == "ok", done
     assert done["inputs"]["images"] == {"type": "int8", "allowedFormats": ["kDLA_HWC4"], "dynamicRange": [-1, 1]}
     assert done["outputs"]["out1"]["allowedFormats"] == ["kCHW16"]
@@ -184,14 +184,8 @@ def test_shapes_cover_every_input(tmp_path: Path, capsys: pytest.CaptureFixture[
     argv = command(
         capsys,
         files,
-        *(
-            "--min_shapes",
-            "input_1:0:1x3x8x8",
-            "--opt_shapes",
-            "input_1:0:2x3x8x8",
-            "--max_shapes",
-            "input_1:0:4x3x8x8",
-        ),
+        *("--min_shapes", "input_1:0:1x3x8x8", "--opt_shapes", "input_1:0:2x3x8x8"),
+        *("--max_shapes", "input_1:0:4x3x8x8"),
         *("--platform", f"tensorrt-{VERSION_TEXT[version]}"),
     )
     fields = read(argv, version)
@@ -199,48 +193,22 @@ def test_shapes_cover_every_input(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert fields["optProfiles"] == [
         {"input_1:0": {"min": [1, 3, 8, 8], "opt": [2, 3, 8, 8], "max": [4, 3, 8, 8]}, "scale": static}
     ]
-    network = {
-        "inputs": [
-            {"name": "input_1:0", "dims": [-1, 3, 8, 8], "type": "fp32"},
-            {"name": "scale", "dims": [1, 4], "type": "fp32"},
-        ],
-        "outputs": [{"name": "out", "dims": [1], "type": "fp32"}],
-        "layers": [],
-    }
-    done = grammar.setup(argv, network, files.cache.read_text(encoding="utf-8"), version)
+    parsed = network({"input_1:0": [-1, 3, 8, 8], "scale": [1, 4]})
+    done = grammar.setup(argv, parsed, files.cache.read_text(encoding="utf-8"), version)
     assert (done["status"], done["profilesAdded"]) == ("ok", 1)
 
 
-@pytest.mark.parametrize("version", grammar.VERSIONS)
-def test_all_other_options(tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str) -> None:
-    files = translation(tmp_path, ["/a/Conv"], version=HEADER[version])
-    argv = command(
-        capsys,
-        files,
-        *("--target", "xavier-dla", "--allow_gpu_fallback", "--precision_constraints", "obey"),
-        *("--timing_cache", "my timing.cache", "--builder_optimization_level", "4", "--skip_inference", "--verbose"),
-        *("--save_engine", "an engine", "--layer_info", "l i.json", "--platform", f"tensorrt-{VERSION_TEXT[version]}"),
-    )
-    fields = read(argv, version)
-    del fields["model"], fields["calibration"]
-    assert fields == {
-        "int8": True,
-        "fp16": True,
-        "useDLACore": 0,
-        "allowGPUFallback": True,
-        "memPoolMiB": {"dlaSRAM": 1.0},
-        "precisionConstraints": "obey",
-        "layerPrecisions": {"/a/Conv": "fp16"},
-        "timingCacheFile": "my timing.cache",
-        "timingCacheMode": "global",
-        "builderOptimizationLevel": 4,
-        "skipInference": True,
-        "verbose": True,
-        "save": True,
-        "engine": "an engine",
-        "profilingVerbosity": "detailed",
-        "exportLayerInfo": "l i.json",
-    }
+def test_every_command_of_the_transcripts_is_read() -> None:
+    """By one version of trtexec at least. The model of its grammar lacks profiles and sparsity."""
+    text = "".join(path.read_text(encoding="utf-8") for path in (DATA / "transcripts").rglob("*.txt"))
+    commands = re.findall(r"^trtexec ((?:.*\\\n)+.*)", text, re.M)
+    assert len(commands) > 30
+    for command_ in commands:
+        argv = shlex.split(
+            re.sub(r"--(exportProfile|separateProfileRun|sparsity)\S*", "", command_.replace("\\\n", " "))
+        )
+        found = [grammar.parse(argv, version) for version in grammar.VERSIONS]
+        assert "ok" in {result["status"] for result in found}, (argv, found)
 
 
 def test_our_caches_are_read_back_to_the_same_bits(tmp_path: Path) -> None:
@@ -337,13 +305,9 @@ def test_a_real_translation_sets_every_layer_of_its_list(
     assert len(wanted) > 100
     argv = command(capsys, files, "--input_io_formats", "int8:hwc4")
     parsed = json.loads((SHARED / "zoo" / "parsed_network" / "yolov5n__nvpq13.json").read_text(encoding="utf-8"))
-    real = {"kind": "", "precision": "fp32", "tensorType": "fp32", "outputs": 1, "shapeTensor": False}
-    network = {
-        "inputs": [{"name": n, "dims": [1, 3, 8, 8], "type": "fp32"} for n in parsed["inputs"]],
-        "outputs": [{"name": n, "dims": [1], "type": "fp32"} for n in parsed["outputs"]],
-        "layers": [{"name": layer["name"], **real} for layer in parsed["layers"]],
-    }
-    done = grammar.setup(argv, network, files.cache.read_text(encoding="utf-8"), version)
+    layers = [layer["name"] for layer in parsed["layers"]]
+    real = network({name: [1, 3, 8, 8] for name in parsed["inputs"]}, tuple(parsed["outputs"]), layers)
+    done = grammar.setup(argv, real, files.cache.read_text(encoding="utf-8"), version)
     assert done["status"] == "ok"
     assert done["layers"].keys() == set(wanted)
     (entry,) = done["inputs"].values()
@@ -395,23 +359,6 @@ def test_different_output_formats_with_int8_io_are_refused_on_8_6_only(tmp_path:
     assert checks.prepare(files, request, (10, 3, 0)).output_formats == ["fp16:chw16", "fp16:chw"]
 
 
-def test_shapes_that_do_not_fit(tmp_path: Path) -> None:
-    network = requests.Network({"x": (-1, 3, -1), "y": (1, 2)}, ("o",), ())
-    complete = checks.complete_shapes
-    with pytest.raises(UserError, match=r"Input 'x' has dynamic dimensions -1x3x-1.*--opt_shapes x:1x3x1"):
-        complete(requests.BuildRequest(), network)
-    with pytest.raises(UserError, match="does not fit input 'x'"):
-        complete(requests.BuildRequest(opt_shapes={"x": [1, 4, 5]}), network)
-    with pytest.raises(UsageError, match="order min, opt, max"):
-        complete(requests.BuildRequest(min_shapes={"x": [2, 3, 5]}, opt_shapes={"x": [1, 3, 5]}), network)
-    with pytest.raises(UsageError, match="DLA needs static shapes"):
-        complete(requests.BuildRequest("orin-dla", max_shapes={"x": [2, 3, 5]}, min_shapes={"x": [1, 3, 5]}), network)
-    assert complete(requests.BuildRequest("orin-dla", opt_shapes={"x": [1, 3, 5]}), network) == {
-        "x": ((1, 3, 5),) * 3,
-        "y": ((1, 2),) * 3,
-    }
-
-
 STUB = """#!/bin/sh
 echo '&&&& RUNNING TensorRT.trtexec [TensorRT v{version}] # trtexec'
 [ "${{1-}}" = --help ] && exit 0
@@ -432,22 +379,18 @@ def make_stub(folder: Path, version: str) -> Path:
     return stub
 
 
+def script_of(files: TranslationFiles, script: Path, *more: str) -> Path:
+    assert cli.main(["build", "--print", "-t", str(files.model), "--script", str(script), *more]) == 0
+    return script
+
+
 @pytest.mark.parametrize(
     ("installed", "version"), [("8602", "8.6"), ("100300", "10.3"), ("101602", "10.16"), ("8600", "8.6")]
 )
-def test_the_script_runs_trtexec_with_the_right_header(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], installed: str, version: str
-) -> None:
+def test_the_script_runs_trtexec_with_the_right_header(tmp_path: Path, installed: str, version: str) -> None:
     built = tmp_path / "it's built $(here)"
     files = translation(built / "out put", HOSTILE, name="net é")
-    script = built / "build it.sh"
-    assert (
-        cli.main(
-            ["build", "--print", "-t", str(files.model), "--script", str(script), "--timing_cache", str(built / "t c")]
-        )
-        == 0
-    )
-    capsys.readouterr()
+    script = script_of(files, built / "build it.sh", "--timing_cache", str(built / "t c"))
     moved = tmp_path / "on the board"
     built.rename(moved)  # script and files travel together
     before = (moved / "out put" / files.cache.name).read_text(encoding="utf-8")
@@ -471,12 +414,9 @@ def test_the_script_runs_trtexec_with_the_right_header(
     assert (Path(fields["calibration"]).name == files.cache.name) != copied
 
 
-def test_the_script_finds_the_version_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_finds_the_version_elsewhere(tmp_path: Path) -> None:
     """Without a banner: the package of the library, then Python, then the cache as it is."""
-    files = translation(tmp_path / "t", [])
-    script = tmp_path / "s.sh"
-    assert cli.main(["build", "--print", "-t", str(files.model), "--script", str(script)]) == 0
-    capsys.readouterr()
+    script = script_of(translation(tmp_path / "t", []), tmp_path / "s.sh")
     stub = make_stub(tmp_path / "bin", "x")
     answers = {
         "dpkg-query": 'case $* in *libnvinfer10*) echo "10.3.0.30-1+cuda12.5" ;; *) exit 1 ;; esac',
@@ -502,33 +442,25 @@ def test_the_script_finds_the_version_elsewhere(tmp_path: Path, capsys: pytest.C
 def test_the_script_stops_where_it_cannot_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     selected, nodes = long_layers(400)
     files = translation(tmp_path / "t", selected, nodes=nodes, version="100300")
-    script = tmp_path / "s.sh"
-    assert cli.main(["build", "--print", "-t", str(files.model), "--script", str(script)]) == 0
+    script = script_of(files, tmp_path / "s.sh")
     assert "shortened with wildcards" in capsys.readouterr().err
     record = tmp_path / "argv"
-    run = run_script(script, make_stub(tmp_path / "bin", "8602"), record)
-    assert run.returncode == 1
-    assert "wildcards, which TensorRT 8 ignores" in run.stderr
-    run = run_script(script, make_stub(tmp_path / "bin", "110401"), record)
-    assert run.returncode == 1
-    assert "TensorRT 11 has no implicit quantization" in run.stderr
-    run = run_script(script, make_stub(tmp_path / "bin", "101602"), record)
-    assert run.returncode == 0, run.stderr
-    record.unlink()
-    files.cache.unlink()
-    run = run_script(script, make_stub(tmp_path / "bin", "100300"), record)
-    assert run.returncode == 1
-    assert f"{files.cache.name} is missing" in run.stderr
-    assert not record.exists()
+    for version, said in (
+        ("8602", "wildcards, which TensorRT 8 ignores"),
+        ("110401", "TensorRT 11 has no implicit quantization"),
+        ("101602", ""),
+        ("100300", f"{files.cache.name} is missing"),
+    ):
+        run = run_script(script, make_stub(tmp_path / "bin", version), record)
+        assert run.returncode == bool(said) and said in run.stderr, run.stderr
+        assert record.exists() == (not said)
+        if not said:
+            record.unlink()
+            files.cache.unlink()
 
 
-def test_the_script_says_where_it_looked_for_trtexec(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = translation(tmp_path / "t", [])
-    script = tmp_path / "s.sh"
-    assert cli.main(["build", "--print", "-t", str(files.model), "--script", str(script)]) == 0
-    capsys.readouterr()
+def test_the_script_says_where_it_looked_for_trtexec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = script_of(translation(tmp_path / "t", []), tmp_path / "s.sh")
     stub = make_stub(tmp_path / "bin", "8600")
     named = stub.rename(tmp_path / "my trtexec")
     monkeypatch.setenv("TRTEXEC", str(named))
@@ -537,31 +469,6 @@ def test_the_script_says_where_it_looked_for_trtexec(
     run = run_script(script, stub, tmp_path / "argv")
     assert run.returncode == 1
     assert "/nowhere/trtexec cannot be run" in run.stderr
-
-
-def test_polygraphy_prints_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = [n for n in HOSTILE if not n.startswith("-")]
-    inputs: dict[str, list[Any]] = {"images": ["N", 3, 8, 8], "scale:0": [1, 4]}
-    files = translation(tmp_path, names, inputs=inputs)
-    arguments = ["--target", "orin-dla", "--allow_gpu_fallback", "--opt_shapes", "images:2x3x8x8"]
-    arguments += ["--input_io_formats", "int8:hwc4,fp16:chw", "--mem_pools", "workspace:2", "dlaSRAM:0.5"]
-    arguments += ["--timing_cache", "t.cache", "--builder_optimization_level", "3", "--verbose"]
-    assert cli.main(["build", "--print", "-t", str(tmp_path), "--print", "polygraphy", *arguments]) == 0
-    words = shlex.split(capsys.readouterr().out.replace("\\\n", ""))
-    assert words[:3] == ["polygraphy", "convert", str(files.model)]
-
-    def after(flag: str) -> list[str]:
-        rest = words[words.index(flag) + 1 :]
-        return rest[: next((i for i, w in enumerate(rest) if w.startswith("-")), len(rest))]
-
-    assert after("--layer-precisions") == [f"{name}:float16" for name in names]
-    assert after("--precision-constraints") == ["prefer"]
-    assert after("--calibration-cache") == [str(files.cache)]
-    assert after("--tensor-dtypes") == ["images:int8", "scale:0:float16"]
-    assert after("--tensor-formats") == ["images:[dla_hwc4]", "scale:0:[linear]"]
-    assert after("--trt-max-shapes") == ["images:[2,3,8,8]", "scale:0:[1,4]"]
-    assert after("--pool-limit") == ["workspace:2097152", "dla_managed_sram:524288"]
-    assert {"--int8", "--fp16", "--use-dla", "--allow-gpu-fallback", "--verbose"} <= set(words)
 
 
 def test_polygraphy_itself_understands_the_command(tmp_path: Path) -> None:
@@ -598,158 +505,9 @@ def test_the_script_template_is_shell() -> None:
         assert subprocess.run(["shellcheck", "--severity=warning", "-e", "SC2034", str(template)]).returncode == 0
 
 
-OPTIONS = {
-    "8.0": {"--buildOnly", "--workspace"},
-    "8.2": {"--buildOnly", "--workspace", "--profilingVerbosity", "--exportLayerInfo"},
-    "8.4": {"--buildOnly", "--memPoolSize", "--profilingVerbosity", "--exportLayerInfo", "--layers"},
-    "8.5": {"--buildOnly", "--memPoolSize", "--profilingVerbosity", "--exportLayerInfo", "--layers"},
-    "8.6": {"--skipInference", "--memPoolSize", "--profilingVerbosity", "--exportLayerInfo", "--layers"},
-    "10.3": {"--skipInference", "--memPoolSize", "--profilingVerbosity", "--exportLayerInfo", "--layers"},
-}
-"""What each version's trtexec knows of the options that not all of them know; --layers: the two that name precisions."""
-
-
-@pytest.mark.parametrize("version", OPTIONS)
-def test_every_version_gets_the_options_that_it_knows(version: str, tmp_path: Path) -> None:
-    files = translation(tmp_path, ["a", "b"])
-    request = requests.BuildRequest(pools={"workspace": 512.5}, layer_info="l.json", skip_inference=True)
-    settings = checks.prepare(files, request, requests.parse_version(version))
-    arguments = {a.flag: a.value for a in trtexec.trtexec_arguments(settings)}
-    always = {"--onnx", "--int8", "--fp16", "--calib"}
-    known = OPTIONS[version] - {"--layers"}
-    named = {"--precisionConstraints", "--layerPrecisions"} if "--layers" in OPTIONS[version] else set()
-    assert set(arguments) == always | known | named
-    assert (
-        arguments.get("--workspace", "513") == "513"
-        and arguments.get("--memPoolSize", "workspace:512.5") == "workspace:512.5"
-    )
-    assert ("--layerPrecisions" in arguments) == (not any("--layerPrecisions" in note for note in settings.notes))
-
-
-@pytest.mark.parametrize(
-    ("more", "word"),
-    [
-        ({"builder_optimization_level": 3}, "builder optimization level"),
-        ({"pools": {"dlaSRAM": 1.0}, "target": "orin-dla"}, "--memPoolSize"),
-    ],
-)
-def test_what_an_old_version_cannot_do_is_refused(more: dict[str, Any], word: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=word):
-        trtexec.trtexec_arguments(
-            checks.prepare(translation(tmp_path, ["a"]), requests.BuildRequest(**more), (8, 2, 1))
-        )
-
-
-@pytest.mark.parametrize("version", [(8, 5, 2), (8, 6, 0), (10, 3, 0)])
-def test_the_optimization_level_came_with_8_6(version: tuple[int, int, int], tmp_path: Path) -> None:
-    """For trtexec and Polygraphy alike."""
-    request = requests.BuildRequest(builder_optimization_level=3)
-    files = translation(tmp_path, ["a"])
-    if version < (8, 6, 0):
-        with pytest.raises(UserError, match=r"8\.6"):
-            checks.prepare(files, request, version)
-        return
-    settings = checks.prepare(files, request, version)
-    assert trtexec.Argument("--builderOptimizationLevel", "3") in trtexec.trtexec_arguments(settings)
-    words = polygraphy.polygraphy_arguments(settings)
-    assert words[words.index("--builder-optimization-level") + 1] == "3"
-
-
-@pytest.mark.parametrize("version", [(8, 6, 2), (10, 3, 0), (10, 16, 0)])
-def test_an_explicit_model_is_not_for_the_dla_of_10(version: tuple[int, int, int], tmp_path: Path) -> None:
-    from qdq_translator.commands.located import EXAMPLE_MODEL
-
-    request = requests.BuildRequest("orin-dla", mode="explicit", explicit_model=str(EXAMPLE_MODEL))
-    with pytest.raises(UserError, match=r"11\.4\.1"):
-        checks.prepare(translation(tmp_path, ["a"]), request, version)
-
-
-@pytest.mark.parametrize("fallback", [True, False])
-def test_polygraphy_without_fallback_asks_for_direct_io(fallback: bool, tmp_path: Path) -> None:
-    request = requests.BuildRequest("orin-dla", allow_gpu_fallback=fallback)
-    words = polygraphy.polygraphy_arguments(checks.prepare(translation(tmp_path, ["a"]), request, (10, 3, 0)))
-    assert ("--direct-io" in words, "--allow-gpu-fallback" in words) == (not fallback, fallback)
-    assert ("--tensor-formats" in words) == (not fallback)
-
-
 def test_the_example_in_a_message_is_quoted_for_the_shell() -> None:
     network = requests.Network({"$(id)": (-1, 3)}, ("o",), ())
     with pytest.raises(UserError) as refusal:
         checks.complete_shapes(requests.BuildRequest(), network)
     words = shlex.split(refusal.value.hint.partition("for example ")[2].rstrip("."))
     assert words == ["--opt_shapes", "$(id):1x3"] and "'$(id):1x3'" in refusal.value.hint
-
-
-@pytest.mark.parametrize("version", VERSION_TEXT)
-@pytest.mark.parametrize(
-    "mode, fields",
-    [
-        ("explicit", {"int8": True, "fp16": True}),
-        ("fp16", {"fp16": True}),
-        ("best", {"int8": True, "fp16": True}),
-    ],
-)
-def test_modes_to_compare_with(
-    version: str,
-    mode: str,
-    fields: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Each builds into files of its own, without the layer list; only `best` has the cache."""
-    from qdq_translator.commands.located import EXAMPLE_MODEL
-
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["translate", str(EXAMPLE_MODEL), "-o", "t", "--trt_calib_version", HEADER[version]]) == 0
-    capsys.readouterr()
-    asked = [
-        "build",
-        "--print",
-        "-t",
-        "t",
-        "-i",
-        str(EXAMPLE_MODEL),
-        "--precision",
-        mode,
-        "--opt_shapes",
-        "input:1x1x16x16",
-    ]
-    assert cli.main([*asked, "--sparsity", "enable", "--profile", "times.json"]) == 0
-    words = shlex.split(capsys.readouterr().out.replace("\\\n", " "))[1:]
-    given = dict(word.partition("=")[::2] for word in words)
-    model = EXAMPLE_MODEL if mode == "explicit" else Path("t/digits_resnet_qat_noqdq.onnx")
-    assert given["--onnx"] == str(model) and ("--calib" in given) == (mode == "best")
-    assert given["--saveEngine"] == f"t/digits_resnet_qat_{mode}.engine" and "--layerPrecisions" not in given
-    assert (
-        given["--exportProfile"] == "times.json" and given["--sparsity"] == "enable" and "--separateProfileRun" in given
-    )
-    understood = (
-        "--onnx",
-        "--calib",
-        "--int8",
-        "--fp16",
-        "--best",
-        "--saveEngine",
-        "--minShapes",
-        "--optShapes",
-        "--maxShapes",
-    )
-    parsed = grammar.parse([word for word in words if word.split("=")[0] in understood], version)
-    found = {name: value for name, value in parsed["fields"].items() if name in ("int8", "fp16")}
-    assert parsed["status"] == "ok" and found == fields
-
-
-def test_modes_that_contradict_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from qdq_translator.commands.located import EXAMPLE_MODEL
-
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["translate", str(EXAMPLE_MODEL), "--shapes", "input:1x1x16x16"]) == 0
-    for wrong in (
-        ["--precision", "fp16", "--script", "x.sh"],
-        ["--precision", "best", "--print", "polygraphy"],
-        ["--precision", "fp16", "--input_io_formats", "int8:chw"],
-        ["--profile", "p.json", "--skip_inference"],
-    ):
-        assert cli.main(["build", "--print", "--opt_shapes", "input:1x1x16x16", *wrong]) == 2, wrong
-    assert cli.main(["build", "--print", "--precision", "explicit", "--opt_shapes", "input:1x1x16x16"]) == 1
