@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import ctypes
 import dataclasses
 import hashlib
@@ -33,20 +32,9 @@ from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.verify_rows import Judged, Outputs, Verdict
 from qdq_translator.translation.files import buffers
 from qdq_translator.translation.targets.platforms import find_platform
+from tests.small_models import model
 from tests.test_keep_model import float_model, parsed_tensors, samples
 
-PROVIDER_OPTIONS = (
-    *(
-        "device_id",
-        "trt_max_partition_iterations",
-        "trt_min_subgraph_size",
-        "trt_max_workspace_size",
-        "trt_fp16_enable",
-    ),
-    *("trt_int8_enable", "trt_int8_calibration_table_name", "trt_int8_use_native_calibration_table", "trt_dla_enable"),
-    *("trt_dla_core", "trt_dump_subgraphs", "trt_engine_cache_enable", "trt_engine_cache_path"),
-)
-"""Members of OrtTensorRTProviderOptions on ONNX Runtime's page."""
 ALL = ["--for", *consumers.NAMES]
 
 
@@ -124,17 +112,11 @@ def seen(folder: Path) -> dict[str, tuple[int, int, bytes]]:
 
 def test_what_deploy_did_not_write_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Notes, engines, results of the board, and a script that was edited; files of an earlier consumer go."""
-    bundle, argv = (
-        tmp_path / "b",
-        [str(EXAMPLE_MODEL), "--board", "jetpack-6.2", "-o", str(tmp_path / "b"), "--skip", "verify"],
-    )
+    bundle = tmp_path / "b"
+    argv = [str(EXAMPLE_MODEL), "--board", "jetpack-6.2", "-o", str(bundle), "--skip", "verify"]
     run(capsys, *argv, "--for", "trtexec", "onnxruntime")
-    own = {
-        "notes.txt": "mine",
-        f"{EXAMPLE_MODEL.stem}.engine": "engine",
-        f"{EXAMPLE_MODEL.stem}_board.json": "{}",
-        "onnxruntime/x": "y",
-    }
+    stem = EXAMPLE_MODEL.stem
+    own = {"notes.txt": "mine", f"{stem}.engine": "engine", f"{stem}_board.json": "{}", "onnxruntime/x": "y"}
     for name, text in own.items():
         (bundle / name).write_text(text)
     script = bundle / "collect.sh"
@@ -160,10 +142,8 @@ def test_what_deploy_did_not_write_stays(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_a_foreign_manifest_leads_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Names of files that would be outside the bundle, through `..`, an absolute path or a linked folder."""
-    bundle, argv = (
-        tmp_path / "a" / "b",
-        ["deploy", str(EXAMPLE_MODEL), "--board", "jetpack-6.2", "--skip", "verify", "-o"],
-    )
+    bundle = tmp_path / "a" / "b"
+    argv = ["deploy", str(EXAMPLE_MODEL), "--board", "jetpack-6.2", "--skip", "verify", "-o"]
     assert main([*argv, str(bundle)]) == 0
     manifest = bundle / "deploy.json"
     good = json.loads(manifest.read_text())
@@ -203,11 +183,11 @@ def test_a_damaged_manifest_is_refused_in_a_sentence(
 
 
 def test_a_name_that_shells_and_programs_would_read_otherwise(tmp_path: Path) -> None:
-    model = tmp_path / 'a"""b $(x); \'c\n.onnx'
-    shutil.copy(EXAMPLE_MODEL, model)
+    named = tmp_path / 'a"""b $(x); \'c\n.onnx'
+    shutil.copy(EXAMPLE_MODEL, named)
     folder = tmp_path / "bundle"
     skipped = ["--for", "trtexec", "triton", "onnxruntime", "deepstream", "--skip", "verify", "cut"]
-    assert main(["deploy", str(model), "--board", "jetpack-6.2", "-o", str(folder), *skipped]) == 0
+    assert main(["deploy", str(named), "--board", "jetpack-6.2", "-o", str(folder), *skipped]) == 0
     assert not any(set(path.name) & set("\"'$;()\n") for path in folder.rglob("*"))
     compile((folder / "onnxruntime" / "run.py").read_text(), "run.py", "exec")
     page = (folder / "README.md").read_text()
@@ -216,35 +196,12 @@ def test_a_name_that_shells_and_programs_would_read_otherwise(tmp_path: Path) ->
     assert ["mkdir", "-p", f"triton/{repository.name}/1"] in [shlex.split(line, comments=True) for line in commands]
 
 
-def test_accuracy_is_measured_and_what_recovers_it_applied(
-    float_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = [str(float_file), "--board", "jetpack-6.2", "--data", samples(float_file.parent)]
-    found = run(capsys, *asked, "--recover", "0.0001", "-o", str(tmp_path / "b"))
-    assert found["accuracy"][0].startswith("agreement with float ")
-    results = json.loads((tmp_path / "b" / "net_tune.json").read_text())
-    assert results["goal"]["max_drop"] == 0.0001 and results["points"] and not results["command"]
-    config = json.loads((tmp_path / "b" / "net_precision_config.json").read_text())
-    assert config["options"]["keep_fp16"] == results["best"]["kept_fp16"]
-    assert not list(tmp_path.glob(".b*"))  # the journal of a search that ended
-    assert run(capsys, *asked, "--skip", "recover", "-o", str(tmp_path / "c"))["accuracy"] == []
-
-
 def test_the_faster_device_is_chosen_with_data_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Small layers with a gate, each of which is many on the DLA."""
-    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 16, 16, 16]) for name in ("x20", "x0")]
     weights = np.random.default_rng(0).normal(0, 0.25, (16, 16, 1, 1)).astype(np.float32)
-    pairs = [
-        (
-            onnx.helper.make_node("Conv", [f"x{i}", "w"], [f"c{i}"]),
-            onnx.helper.make_node("HardSwish", [f"c{i}"], [f"x{i + 1}"]),
-        )
-        for i in range(20)
-    ]
-    graph = onnx.helper.make_graph(
-        [node for pair in pairs for node in pair], "g", ends[1:], ends[:1], [onnx.numpy_helper.from_array(weights, "w")]
-    )
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 14)]), tmp_path / "gated.onnx")
+    nodes = " ".join(f"c{i} = Conv (x{i}, w) x{i + 1} = HardSwish (c{i})" for i in range(20))
+    text = f"g (float[1,16,16,16] x0) => (float[1,16,16,16] x20) {{ {nodes} }}"
+    onnx.save(model(text, 14, w=weights), tmp_path / "gated.onnx")
     np.savez(tmp_path / "data.npz", x0=np.random.default_rng(1).normal(size=(4, 16, 16, 16)).astype(np.float32))
     asked = [str(tmp_path / "gated.onnx"), str(tmp_path / "data.npz"), "--board", "agx-orin", "--skip", "verify"]
     for words, target in (([], "gpu"), (["--on", "dla"], "orin-dla")):
@@ -263,23 +220,6 @@ def test_the_registry_is_complete() -> None:
     for name in consumers.NAMES:
         row = consumers.find(name)
         assert row.TITLE and row.SOURCES and callable(row.write)
-
-
-def test_deepstream_reads_its_file(made: Path) -> None:
-    (path,) = (made / "deepstream").glob("config_infer_*.txt")
-    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",), strict=True)
-    parser.read(path)
-    assert parser.sections() == ["property"]
-    rows = dict(parser["property"])
-    assert set(rows) <= set(deepstream.KEYS)
-    assert (path.parent / rows["onnx-file"]).is_file()
-    cache = CalibrationCache.from_text((path.parent / rows["int8-calib-file"]).read_text())
-    assert cache.header == "TRT-100300-EntropyCalibration2"
-    assert (rows["network-mode"], rows["enable-dla"], rows["infer-dims"]) == ("1", "1", "1;16;16")
-    nodes = {node.name for node in onnx.load(path.parent / rows["onnx-file"]).graph.node}
-    for entry in filter(None, rows.get("layer-device-precision", "").split(";")):
-        name, precision, device = entry.split(":")
-        assert name in nodes and precision == "fp16" and device in ("gpu", "dla")
 
 
 def bundle(tmp_path: Path, **changes: Any) -> Bundle:
@@ -306,16 +246,7 @@ def test_names_with_colons_are_not_for_onnxruntime(tmp_path: Path, capsys: pytes
     network = float_model()
     network.graph.node[0].output[0] = network.graph.node[1].input[0] = "Conv:0"
     onnx.save(network, tmp_path / "net.onnx")
-    argv = [
-        str(tmp_path / "net.onnx"),
-        "--board",
-        "jetpack-6.2",
-        "--data",
-        samples(tmp_path),
-        "--skip",
-        "verify",
-        "--keep_model",
-    ]
+    argv = [str(tmp_path / "net.onnx"), samples(tmp_path), "--board", "jetpack-6.2", "--skip", "verify", "--keep_model"]
     made = run(capsys, *argv, "-o", str(tmp_path / "b"), "--for", "trtexec", "onnxruntime", "--target", "gpu")
     assert "'Conv:0' holds one" in made["refused"]["onnxruntime"] and set(made["consumers"]) == {"trtexec"}
     network = float_model()  # torch.onnx writes equal biases once, behind an Identity: ONNX Runtime folds it
@@ -343,7 +274,6 @@ def test_pixels_as_deepstream_makes_them(tmp_path: Path) -> None:
 def test_onnxruntime_reads_its_options_and_the_program_runs(made: Path) -> None:
     folder = made / "onnxruntime"
     options = json.loads((folder / "provider_options.json").read_text())
-    assert set(options) <= set(PROVIDER_OPTIONS) and all(isinstance(v, str) for v in options.values())
     table = folder / options["trt_engine_cache_path"] / options["trt_int8_calibration_table_name"]
     ranges = {}  # as the provider reads a native table: split at the first ':', hexadecimal float32, times 127
     header, *lines = table.read_text().splitlines()
@@ -357,48 +287,6 @@ def test_onnxruntime_reads_its_options_and_the_program_runs(made: Path) -> None:
     )
     done = subprocess.run([sys.executable, "run.py"], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0 and "logits (1, 10, 1, 1) float32" in done.stdout
-
-
-def test_triton_reads_its_file(made: Path) -> None:
-    text = (made / "triton" / EXAMPLE_MODEL.stem / "config.pbtxt").read_text()
-    config = read_pbtxt(text)
-    assert config["platform"] == ["tensorrt_plan"] and config["max_batch_size"] == [0]
-    assert config["input"] == [{"name": ["input"], "data_type": ["TYPE_FP32"], "dims": [1, 1, 16, 16]}]
-    (group,) = config["instance_group"]
-    assert group["secondary_devices"] == [{"kind": ["KIND_NVDLA"], "device_id": [0]}]
-    known = {"name", "platform", "max_batch_size", "input", "output", "instance_group"}
-    assert set(config) == known
-
-
-def read_pbtxt(text: str) -> dict[str, list[Any]]:
-    """Protobuf's text format, as far as it is used."""
-    tokens = iter(re.findall(r'"(?:[^"\\]|\\.)*"|[\w.]+|[:{}\[\],]', text))
-
-    def value(token: str) -> Any:
-        if token == "{":
-            return message("}")
-        return json.loads(token) if token[0] == '"' else int(token) if token.isdigit() else token
-
-    def message(end: str) -> dict[str, list[Any]]:
-        rows: dict[str, list[Any]] = {}
-        for key in tokens:
-            if key == end:
-                break
-            token = next(tokens)
-            token = next(tokens) if token == ":" else token
-            if token == "[":
-                items = []
-                for inner in tokens:
-                    if inner == "]":
-                        break
-                    if inner != ",":
-                        items.append(value(inner))
-                rows.setdefault(key, []).extend(items)
-            else:
-                rows.setdefault(key, []).append(value(token))
-        return rows
-
-    return message("")
 
 
 def test_own_model_consumers_get_a_cache_for_the_file_as_given(
@@ -431,19 +319,8 @@ def test_own_model_consumers_get_a_cache_for_the_file_as_given(
 @pytest.fixture(scope="module")
 def loadable(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cudla") / "bundle"
-    argv = [
-        "deploy",
-        str(EXAMPLE_MODEL),
-        "--board",
-        "jetpack-6.2",
-        "--for",
-        "cudla",
-        "-o",
-        str(folder),
-        "--skip",
-        "verify",
-    ]
-    assert main([*argv, "--image_mean", "0.1", "--image_std", "0.5"]) == 0
+    argv = ["deploy", str(EXAMPLE_MODEL), "--board", "jetpack-6.2", "--for", "cudla", "-o", str(folder)]
+    assert main([*argv, "--skip", "verify", "--image_mean", "0.1", "--image_std", "0.5"]) == 0
     return folder / "cudla"
 
 
@@ -457,12 +334,8 @@ def test_the_script_builds_a_loadable_with_the_formats_of_the_buffers(loadable: 
 
 
 FORMATS = [
-    ("int8:dla_linear", 3),
-    ("int8:dla_hwc4", 3),
-    ("int8:dla_hwc4", 1),
-    ("int8:chw32", 40),
-    ("fp16:chw16", 20),
-    ("fp16:dla_linear", 5),
+    *(("int8:dla_linear", 3), ("int8:dla_hwc4", 3), ("int8:dla_hwc4", 1)),
+    *(("int8:chw32", 40), ("fp16:chw16", 20), ("fp16:dla_linear", 5)),
 ]
 
 
@@ -532,21 +405,14 @@ def test_names_of_any_characters_in_the_header(tmp_path: Path) -> None:
 def test_a_model_whose_name_reads_like_an_option(tmp_path: Path) -> None:
     shutil.copy(EXAMPLE_MODEL, tmp_path / "-x.onnx")
     bundle = tmp_path / "b"
-    assert (
-        main(["deploy", str(tmp_path / "-x.onnx"), "--board", "jetpack-6.2", "-o", str(bundle), "--skip", "verify"])
-        == 0
-    )
+    asked = ["deploy", str(tmp_path / "-x.onnx"), "--board", "jetpack-6.2", "-o", str(bundle)]
+    assert main([*asked, "--skip", "verify"]) == 0
     assert not [path for path in bundle.rglob("*") if path.name.startswith("-")]
     for script in bundle.rglob("*.sh"):
         assert not re.search(r"(?<![\w-])-x", script.read_text()), script
 
 
 # ---------------------------------------------------------------- the answer
-
-
-def said(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, list[str]]:
-    status = main(["deploy", *argv])
-    return status, capsys.readouterr().out.splitlines()
 
 
 def test_an_agreement_that_was_reached_overrules_suspicion_and_nothing_worse() -> None:
@@ -574,17 +440,6 @@ def test_a_search_that_its_time_ended_is_continued() -> None:
     assert _continued(no, whole) == _continued(no, None) == no  # type: ignore[arg-type]
     good = dataclasses.replace(no, good=True)
     assert _continued(good, ended) == good  # type: ignore[arg-type]
-
-
-def test_no_is_status_1_with_its_reason_and_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    metric = tmp_path / "m.py"
-    metric.write_text("calls = []\ndef falling(outputs, labels):\n    calls.append(1)\n    return -float(len(calls))\n")
-    argv = [str(EXAMPLE_MODEL), str(EXAMPLE_SAMPLES), "--board", "agx-orin", "-o", str(tmp_path / "b")]
-    status, lines = said(capsys, *argv, "--metric", f"{metric}:falling", "--max_drop", "0.001")
-    assert status == 1 and "no, it is not good" in lines[1] and len(lines) <= 20
-    assert not [p.name for p in (tmp_path / "b").glob("*.json") if "unfinished" in p.read_text()]
-    assert lines[-1].strip().startswith("qdq-translator ") and "copy" not in lines[-1]
-    assert "**Good? no" in (tmp_path / "b" / "README.md").read_text()
 
 
 @pytest.mark.parametrize(("decided", "changed", "few"), [(16, 0, "86%"), (64, 2, "91%"), (300, 0, ""), (5000, 40, "")])

@@ -165,13 +165,9 @@ def test_completion(line: str, wanted: set[str], unwanted: set[str], tmp_path: P
     assert wanted <= found and not unwanted & found, found
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
-    text = capsys.readouterr().out
-    assert "qdq-translator" in text and "_ARGCOMPLETE" in text
-    if shell == "bash":
-        subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+def test_the_completion_of_bash_is_a_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    subprocess.run(["bash", "-n"], input=capsys.readouterr().out, text=True, check=True)
 
 
 def test_a_missing_dependency_is_one_sentence(tmp_path: Path) -> None:
@@ -293,16 +289,8 @@ def test_names_of_one_option_are_fields(tmp_path: Path) -> None:
     assert not named.infer_bounds and not named.infer_add_scales and named.keep_norm_fp16
     none = parsed("--infer", "none", "--on", "dla")
     assert not none.infer_concat_scales and none.dla_rewrites is True and none.target == "orin-dla"
-    read = parsed(
-        "--quantizers",
-        "asymmetric=error",
-        "--preprocess",
-        "bgr",
-        "mean=0.5,0.25",
-        "--fail",
-        "over_ms=2",
-        "on_gpu_fallback",
-    )
+    quantizers, images = ("--quantizers", "asymmetric=error"), ("--preprocess", "bgr", "mean=0.5,0.25")
+    read = parsed(*quantizers, *images, "--fail", "over_ms=2", "on_gpu_fallback")
     assert (read.asymmetric, read.image_mean, read.fail_over_ms) == ("error", [0.5, 0.25], 2.0)
     assert read.fail_on_gpu_fallback and spread(TranslateCommand, "run", ["workers=3"]) == {"workers": 3}
     for part, item, said in (

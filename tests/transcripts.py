@@ -27,6 +27,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple
 from unittest import mock
@@ -46,7 +47,7 @@ from qdq_translator.commands.located import EXAMPLE_MODEL, EXAMPLE_SAMPLES
 from qdq_translator.core.formats.calibration_cache import CalibrationCache
 from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.rows import plain
-from qdq_translator.core.formats.tune_rows import FP16, Cost, Goal, Measured, Tuned
+from qdq_translator.core.formats.tune_rows import FP16, Cost, Data, Goal, Measured, Metric, Tuned
 from qdq_translator.lab.simulate.implicit import ImplicitNetwork, SimulationOptions, simulate
 from qdq_translator.lab.simulate.run import Session as Session_
 from tests import records
@@ -140,13 +141,8 @@ def _tuning() -> str:
     """Points of a search: some on the front, one given up early, one beyond the limit, one as given."""
 
     def point(ms: float, score: float, complete: bool = True, kept: tuple[str, ...] = (), **changes: Any) -> Tuned:
-        return Tuned(
-            "start",
-            changes,
-            kept,
-            Cost(ms, int(ms), 1 - ms, 1),
-            Measured(score, 8, complete, 0.95 - score, (0.93 - score, 0.97 - score)),
-        )
+        drop = Measured(score, 8, complete, 0.95 - score, (0.93 - score, 0.97 - score))
+        return Tuned("start", changes, kept, Cost(ms, int(ms), 1 - ms, 1), drop, replace(drop, score=score + 0.01))
 
     points = [
         point(0.4, 0.93, infer_add_scales=True, infer_mul_scales=True, equalize=True),
@@ -154,9 +150,12 @@ def _tuning() -> str:
         point(0.3, 0.70, complete=False, unify_scales="data"),
         point(0.5, 0.94),
         Tuned(FP16, {}, ("Conv_7",), Cost(None, 0, 0.0, 1), Measured(0.95, 8, True, 0.0)),
+        point(0.35, 0.84, equalize=False),
+        point(0.41, 0.94, kept=("Conv_7", "Add_23", "Conv_31"), equalize=True, calibrate_method="mse"),
     ]
-    made = tuned(points, points[:2], goal=Goal(0.1, 0.45, True), seconds=0.0)
-    return json.dumps(plain(made))
+    front, held_out = (points[1], points[5], points[0], points[6]), Data("y.npz", 9, "", ())
+    more: Any = {"held_out": held_out, "metric": Metric("module:psnr", 0.95, 0.96), "seconds": 0.0}
+    return json.dumps(plain(tuned(points, front, goal=Goal(0.1, 0.45, True), **more)))
 
 
 _SCALES: Mapping[str, Any] = {
