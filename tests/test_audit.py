@@ -195,34 +195,6 @@ def test_what_cannot_be_recalibrated(data: Path) -> None:
         translate(network(), TranslateOptions(recalibrate=["a"]))
 
 
-def test_verify_audit_on_the_command_line(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    onnx.save(network(sa=1 / 127), tmp_path / "net.onnx")
-    folder, path = str(tmp_path / "t"), str(tmp_path / "net.onnx")
-    assert main(["translate", "-i", path, "-o", folder]) == 0
-    capsys.readouterr()
-    verify = ["verify", "-i", path, "-t", folder, "--inputs", str(data), "--audit"]
-    assert main([*verify, "--json"]) == 0
-    results = json.loads(capsys.readouterr().out)
-    found, accounted = results["audit"], results["account"]["entries"]
-    named = {cause for entry in accounted for cause in entry["causes"]}
-    assert named and named <= {row["cause"] for key in ("tensors", "weights") for row in found[key]}
-    assert found["tensors"][0]["cause"] in next(row for row in accounted if "a" in row["tensors"])["causes"]
-    assert found["tensors"][0]["tensor"] == "a" and found["unlike"] == ""
-    assert found["tensors"][0]["gain_db"] > 10 and found["tensors"][0]["origin"] == "Q1"
-    values = np.load(data)
-    values[5, 0, 0, 0] = np.nan
-    np.save(tmp_path / "nan.npy", values)
-    assert main([*verify[:5], "--inputs", str(tmp_path / "nan.npy"), "--audit"]) == 1
-    err = capsys.readouterr().err
-    assert "1 value in 1 of 64 samples is not" in err and "--ignore_nonfinite" in err
-    monkeypatch.setenv("COLUMNS", "120")
-    assert main(verify) == 0
-    text = capsys.readouterr().out
-    assert "range too tight" in text and "--recalibrate" in text
-
-
 def pictures(count: int, seed: int) -> np.ndarray:
     """(count, 3, 16, 16), 0 to 1: smooth, with channels of different means as photographs have them."""
     rng = np.random.default_rng(seed)

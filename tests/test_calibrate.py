@@ -13,7 +13,6 @@ import onnx
 import pytest
 
 from qdq_translator import TranslateOptions
-from qdq_translator.cli import main
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.workers.work import InProcess
 from qdq_translator.lab.laboratory import translate
@@ -39,19 +38,11 @@ BLOCK = f"""net (float[N, 3, 8, 8] x) => (float[N, 4, 8, 8] y) {{
 
 def block() -> onnx.ModelProto:
     random = np.random.default_rng(5)
-    return model(
-        BLOCK,
-        s=np.float32(0.02),
-        z=np.int8(0),
-        w=random.integers(-127, 128, (4, 3, 3, 3)).astype(np.int8),
-        ws=np.float32(0.01),
-        wz=np.int8(0),
-        g=random.uniform(0.5, 3, 4).astype(np.float32),
-        b=random.standard_normal(4).astype(np.float32),
-        m=random.standard_normal(4).astype(np.float32),
-        v=random.uniform(0.5, 2, 4).astype(np.float32),
-        u=random.standard_normal((4, 4, 1, 1)).astype(np.float32),
-    )
+    codes = random.integers(-127, 128, (4, 3, 3, 3)).astype(np.int8)
+    norm = {"g": random.uniform(0.5, 3, 4), "b": random.standard_normal(4), "m": random.standard_normal(4)}
+    floats = {**norm, "v": random.uniform(0.5, 2, 4), "u": random.standard_normal((4, 4, 1, 1)), "s": 0.02, "ws": 0.01}
+    arrays = {name: np.asarray(values, np.float32) for name, values in floats.items()}
+    return model(BLOCK, z=np.int8(0), w=codes, wz=np.int8(0), **arrays)
 
 
 @pytest.fixture
@@ -113,44 +104,10 @@ def test_the_result_does_not_depend_on_threads_or_files(data: Path, tmp_path: Pa
 
 def test_data_come_before_guesses(data: Path) -> None:
     """With every rule switched on, what is observed is what the scales are."""
-    rules = {
-        "infer_mul_scales": True,
-        "infer_concat_scales": True,
-        "infer_average_pool_scales": True,
-        "add_unary_ew_scales_for_dla": True,
-    }
-    with_rules = calibrated(block(), data, **rules)
+    rules = ("infer_mul_scales", "infer_concat_scales", "infer_average_pool_scales", "add_unary_ew_scales_for_dla")
+    with_rules = calibrated(block(), data, **dict.fromkeys(rules, True))
     origins = {scale.origin.rule for _, scale in with_rules.scales.items()}
     assert "K1" in origins and "S9" not in origins
-
-
-def test_a_float_model_gets_all_files(data: Path, tmp_path: Path) -> None:
-    float_model = tmp_path / "float.onnx"
-    text = BLOCK.replace(pair("x", "xq"), "xq = Identity(x)").replace(
-        "wq = DequantizeLinear(w, ws, wz)", "wq = Identity(w)"
-    )
-    source = block()
-    weights = {t.name: onnx.numpy_helper.to_array(t) for t in source.graph.initializer}
-    onnx.save(
-        model(text, **{n: v.astype(np.float32) for n, v in weights.items() if n in ["w", "g", "b", "m", "v", "u"]}),
-        float_model,
-    )
-    with pytest.raises(UserError, match="Give data to calibrate it on"):
-        translate(float_model)
-    assert main(["translate", "-i", str(float_model), "--calibrate", str(data), "-o", str(tmp_path / "out")]) == 0
-    written = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert written == sorted(
-        f"float_{end}"
-        for end in (
-            "noqdq.onnx",
-            "precision_config.json",
-            "precision_config_calib.cache",
-            "precision_config_layer_arg.txt",
-            "report.json",
-        )
-    )
-    translation = calibrated(onnx.load(float_model), data)
-    assert {name for name, _ in translation.scales.items()} >= {"x", "n", "a", "p", "t"}
 
 
 def test_a_tensor_that_is_zero_gets_the_smallest_sensible_scale(tmp_path: Path) -> None:
@@ -177,25 +134,11 @@ def test_channels_that_never_fire_are_named(data: Path) -> None:
     assert told.data == {"channels": {"r": [1]}} and "of 'r' 1 of 3" in told.message
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        (np.ones((4, 3, 9, 8), np.float32), "4x3x9x8"),
-        (np.ones((4, 3, 8, 8), np.int64), "int64"),
-    ],
-)
-def test_data_that_do_not_fit_are_refused(values: np.ndarray, words: str, tmp_path: Path) -> None:
-    np.save(tmp_path / "bad.npy", values)
-    with pytest.raises(UserError, match=words):
-        calibrated(block(), tmp_path / "bad.npy")
-
-
-def test_values_that_are_not_finite(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_that_are_not_finite(data: Path, tmp_path: Path) -> None:
     values = np.load(data)
     clean = k1(calibrated(block(), data, calibrate_method="max"))
     spoilt = np.concatenate([values, np.full((1, 3, 8, 8), np.nan, np.float32)])
     spoilt[32, 0, 0, 0] = np.inf
-    np.save(tmp_path / "nan.npy", spoilt)
     spoilt = np.concatenate([spoilt, values[:1], spoilt[32:33], values[:1]])
     spoilt[33, 0, 0, 0] = np.nan
     np.save(tmp_path / "nan.npy", spoilt)
@@ -203,14 +146,6 @@ def test_values_that_are_not_finite(data: Path, tmp_path: Path, capsys: pytest.C
     with pytest.raises(UserError, match=said) as caught:
         calibrated(block(), tmp_path / "nan.npy")
     assert "--ignore_nonfinite" in str(caught.value)
-    onnx.save(block(), tmp_path / "m.onnx")
-    out = tmp_path / "out"
-    assert (
-        main(["translate", "-i", str(tmp_path / "m.onnx"), "--calibrate", str(tmp_path / "nan.npy"), "-o", str(out)])
-        == 1
-    )
-    assert not out.exists() or not list(out.iterdir())
-    assert "Traceback" not in capsys.readouterr().err
     accepted = calibrated(block(), tmp_path / "nan.npy", calibrate_method="max", ignore_nonfinite=True)
     assert k1(accepted) == clean  # sample 35 is sample 0 again
     assert any("3 of 36 samples" in str(d) for d in accepted.diagnostics.warnings)
@@ -225,17 +160,6 @@ def test_few_samples_are_a_risk_that_is_named(data: Path) -> None:
     assert not any(
         "calibrated on" in str(d) for d in calibrated(block(), data, calibrate_samples=8).diagnostics.warnings
     )
-
-
-def test_more_samples_asked_for_than_there_are(data: Path) -> None:
-    def said(count: int) -> list[str]:
-        found = calibrated(block(), data, calibrate_samples=count).diagnostics
-        return [str(d) for d in found if d.rule == "K1" and "were asked for" in str(d)]
-
-    there = len(np.load(data))
-    assert not said(there)
-    (note,) = said(there + 1)
-    assert f"{there + 1} samples were asked for, and {there} are there" in note
 
 
 @pytest.mark.parametrize("factor", [1.0, 255.0, 1 / 255])
@@ -317,13 +241,8 @@ def test_no_scale_inside_a_decomposed_normalization(tmp_path: Path) -> None:
         k = Mul(n, gain)
         y = MatMul(k, w)
     }"""
-    explicit = model(
-        graph,
-        two=np.float32(2),
-        eps=np.float32(1e-5),
-        gain=np.linspace(0.5, 2, 8, dtype=np.float32),
-        w=np.eye(8, dtype=np.float32),
-    )
+    arrays = {"gain": np.linspace(0.5, 2, 8, dtype=np.float32), "w": np.eye(8, dtype=np.float32)}
+    explicit = model(graph, two=np.float32(2), eps=np.float32(1e-5), **arrays)
     np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((8, 4, 8)).astype(np.float32))
     assert set(k1(calibrated(explicit, tmp_path / "x.npy"))) == {"x", "n", "k"}
     quantized = model(

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 import pytest
 
@@ -252,15 +252,12 @@ def test_every_command_refuses_to_write_over_what_it_reads(tmp_path: Path, capsy
 # ---------------------------------------------------------------- streams
 
 
+PROGRAM = "import sys; from qdq_translator.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
 def command(arguments: list[str], shell: str, cwd: Optional[Path] = None) -> subprocess.CompletedProcess[str]:
     """`qdq-translator` with `shell` behind it, such as a redirection."""
-    line = [
-        sys.executable,
-        "-c",
-        "import sys; from qdq_translator.cli import main; sys.exit(main(sys.argv[1:]))",
-        *arguments,
-    ]
-    quoted = " ".join(f"'{word}'" for word in line)
+    quoted = " ".join(f"'{word}'" for word in [sys.executable, "-c", PROGRAM, *arguments])
     return subprocess.run(["sh", "-c", f"{quoted} {shell}"], capture_output=True, text=True, cwd=cwd, errors="replace")
 
 
@@ -294,37 +291,16 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
     name = os.fsencode(str(tmp_path)) + b"/caf\xe9.onnx"
     with open(name, "wb") as file:
         file.write(EXAMPLE_MODEL.read_bytes())
-    program = "import sys; from qdq_translator.cli import main; sys.exit(main(sys.argv[1:]))"
-    out = tmp_path / "out"
-    for extra in ([], ["--json"]):
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                program,
-                "translate",
-                "-i",
-                name,
-                "-o",
-                str(out),
-                "--platform",
-                "jetpack-6.2",
-                *extra,
-            ],
-            capture_output=True,
-            env={**os.environ, "PYTHONIOENCODING": "utf-8", "LC_ALL": "C.UTF-8"},
-        )
-        assert done.returncode == 0, done.stderr
+    out, env = str(tmp_path / "out"), {**os.environ, "PYTHONIOENCODING": "utf-8", "LC_ALL": "C.UTF-8"}
+    translate: list[Any] = ["translate", "-i", name, "-o", out, "--platform", "jetpack-6.2"]
     for arguments in (
-        ["report"],
-        ["report", "--html", str(tmp_path / "page.html")],
-        ["build", "--print", "--opt_shapes", "input:1x1x16x16"],
+        translate,
+        [*translate, "--json"],
+        ["report", "-t", out],
+        ["report", "-t", out, "--html", str(tmp_path / "page.html")],
+        ["build", "--print", "-t", out, "--opt_shapes", "input:1x1x16x16"],
     ):
-        done = subprocess.run(
-            [sys.executable, "-c", program, *arguments, "-t", str(out)],
-            capture_output=True,
-            env={**os.environ, "PYTHONIOENCODING": "utf-8", "LC_ALL": "C.UTF-8"},
-        )
+        done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, env=env)
         assert done.returncode == 0 and b"unexpected" not in done.stderr, done.stderr
 
 

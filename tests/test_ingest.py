@@ -48,21 +48,8 @@ print("[01/01/2026-00:00:00] [I] GPU Compute Time: min = 0.1 ms, max = 9 ms, mea
 def made(folder: Path, name: str) -> TranslationFiles:
     """The bundle of a probe."""
     onnx.save(network(name), folder / f"{name}.onnx")
-    assert (
-        main(
-            [
-                "deploy",
-                str(folder / f"{name}.onnx"),
-                "--board",
-                "jetpack-6.2",
-                "--skip",
-                "verify",
-                "-o",
-                str(folder / "b"),
-            ]
-        )
-        == 0
-    )
+    asked = ["deploy", str(folder / f"{name}.onnx"), "--board", "jetpack-6.2", "-o", str(folder / "b")]
+    assert main([*asked, "--skip", "verify"]) == 0
     return TranslationFiles.locate(folder / "b")
 
 
@@ -102,12 +89,8 @@ def board(
     trtexec = folder / "trtexec"
     trtexec.write_text(TRTEXEC.format(python=sys.executable, fails=fails, stand_in=str(folder), median=median))
     trtexec.chmod(0o755)
-    done = subprocess.run(
-        ["sh", str(files.folder / "collect.sh")],
-        env={**os.environ, "TRTEXEC": str(trtexec)},
-        capture_output=True,
-        text=True,
-    )
+    words, env = ["sh", str(files.folder / "collect.sh")], {**os.environ, "TRTEXEC": str(trtexec)}
+    done = subprocess.run(words, env=env, capture_output=True, text=True)
     assert done.returncode == int(fails), (files.folder / "build.log").read_text()
     return files.folder / f"{files.name}_board.tar.gz"
 

@@ -72,12 +72,8 @@ def test_the_expected_noise_of_one_rounding_by_hand(tmp_path: Path) -> None:
     asked = Options(model=str(tmp_path / "m.onnx"), translation=str(made.folder), data=str(tmp_path / "x.npy"))
     results = verify(asked)
     row = results["verdict"]["outputs"]["y"]
-    if (
-        results["simulation"]["tensors_held_in_int8"] == 0
-    ):  # the layer before a graph output without scale stays above INT8
-        by_hand = (2 * step) ** 2 / 12
-    else:
-        by_hand = 2 * (2 * step) ** 2 / 12
+    held = results["simulation"]["tensors_held_in_int8"]  # 0: the layer before an output without scale is above INT8
+    by_hand = (1 + (held > 0)) * (2 * step) ** 2 / 12
     expected = 10 * math.log10(float(np.mean((2 * inputs) ** 2)) / by_hand)
     assert row["expected_db"] == pytest.approx(expected, abs=0.5)  # steps up to a fifth apart
     parts = 1 + 4 + 32 + 32  # the whole, and the slices along three axes
@@ -303,11 +299,8 @@ def gap(values: dict[str, np.ndarray]) -> onnx.ModelProto:
 def test_zeros_that_all_round_alike_are_expected(seed: int, tmp_path: Path) -> None:
     """Relu -> Add of a constant -> average: the rounding of the constant does not average out."""
     rng = np.random.default_rng(seed)
-    weights = {
-        "w": rng.normal(0, 0.3, (8, 3, 3, 3)),
-        "k": rng.normal(0, 1, (1, 8, 1, 1)),
-        "v": rng.normal(size=(4, 8, 1, 1)),
-    }
+    w, k, v = rng.normal(0, 0.3, (8, 3, 3, 3)), rng.normal(0, 1, (1, 8, 1, 1)), rng.normal(size=(4, 8, 1, 1))
+    weights = {"w": w, "k": k, "v": v}
     onnx.save(gap({name: array.astype(np.float32) for name, array in weights.items()}), tmp_path / "m.onnx")
     for name in ("cal", "x"):
         np.savez(tmp_path / f"{name}.npz", x=rng.normal(-1, 1, (32, 3, 12, 12)).astype(np.float32))
