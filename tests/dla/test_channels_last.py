@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.dla.check import SCALE, both, case, covers, graph, ints, pair, same, weights
+from tests.dla.check import both, case, covers, graph, ints, pair, same, weights
 
 W1, W2 = weights(1, 8, 12).T.copy(), weights(2, 6, 12).copy()
 S1, S2 = (np.abs(w).max(axis=0) / np.float32(127) for w in (W1, W2))
@@ -51,62 +51,6 @@ def model(shape: str, body: str, batch: str = "1", out: str = "", **more: np.nda
 
 MLP = "m = MatMul (q, d1)\na = Add (m, b1)\n" + pair("a", "p") + "r = Relu (p)\nsl = Slice (r, zero, ends, minus)\n"
 MLP += "n = MatMul (sl, d2)\n"
-IMAGE = (
-    "q = Transpose <perm = [0, 2, 3, 1]> (x0)\n" + MLP + "t = Transpose <perm = [0, 3, 1, 2]> (n)\n" + pair("t", "t1")
-)
-IMAGE += "y = Relu (t1)"
-"""ConvNeXt: from and to [N, C, H, W]."""
-
-
-@covers(1, 2)
-@pytest.mark.parametrize("batch", ["1", "3", "N"])
-def test_between_images_nothing_moves_any_more(batch: str) -> None:
-    found = same(model("12,4,5", IMAGE, batch), batch, bits=True)
-    assert found.ops.count("Conv") >= 2 and not {"MatMul", "Reshape", "Transpose"} & set(found.ops)
-    assert found.gpu()[1] == [] and found.gpu()[0].count("Reshape") == 4
-    assert found.rewritten.tensor_scales[found.rewritten.rewrites.tensors["a"][0]] == SCALE
-    assert [row.exact for row in found.rewritten.weights] == [True, True]
-
-
-@covers(4)
-def test_case_4_normalization_stays_on_its_axis() -> None:
-    body = "t = Transpose <perm = [0, 2, 3, 1]> (x0)\nl = LayerNormalization (t, g)\n" + pair("l", "q")
-    body += "m = MatMul (q, d1)\nr = Relu (m)\ny = Transpose <perm = [0, 3, 1, 2]> (r)"
-    found = same(model("12,4,5", body, "3"), "3")
-    assert found.ops == ["Transpose", "LayerNormalization", "Transpose", "Conv", "Relu"]
-    assert found.gpu()[1] == ["LayerNormalization"]
-
-
-@covers(3)
-def test_case_3_views_between_two_forms_go() -> None:
-    """Sequence first, and as one matrix, as PyTorch's attention and ONNX Runtime's quantizer write it."""
-    body = (
-        "e = Add (x0, pos)\nv = Transpose <perm = [1, 0, 2]> (e)\n"
-        + pair("v", "v0")
-        + "u = MatMul (v0, d1)\nru = Relu (u)\n"
-        "rf = Reshape (e, two)\nt = Gemm (rf, d1, row)\nrt = Relu (t)\nsq = Squeeze (ru, one)\nf = Add (sq, rt)\ny = Relu (f)"
-    )
-    found = same(model("5,12", body, out="float[t,u] y"), relative=1e-5)
-    assert found.gpu()[1] == ["Reshape", "Reshape"] and found.ops.count("Conv") == 2
-    assert not {"Gemm", "MatMul", "Squeeze"} & set(found.ops)
-
-
-@pytest.mark.parametrize(
-    "layer",
-    [
-        "c = Concat <axis = 2> (m, a)\ny = Relu (c)",
-        "c1, c2 = Split <axis = -1> (m, sizes)\ny = Add (c1, c1)",
-        "y = Softmax (m)",
-        "c = Pow (m, half)\ny = Sub (half, a)",
-        "c = Sigmoid (m)\ny = Mul (c, a)",
-        "c = Erf (m)\ny = Div (c, h)",
-    ],
-)
-@pytest.mark.parametrize("batch", ["1", "3"])
-def test_case_2_layers_around(layer: str, batch: str) -> None:
-    body = "m = MatMul (x0, d1)\na = Add (b1, m)\n" + layer
-    found = same(model("5,12", body, batch), batch)
-    assert found.ops.count("Conv") == 1 and "MatMul" not in found.ops
 
 
 @pytest.mark.parametrize(
@@ -132,36 +76,6 @@ def test_not_above_8192_channels() -> None:
     body = pair("x", "x0") + "r = Relu (x0)\ny = MatMul (r, w)"
     found = both(graph("float[1,2,8193] x", "float[b,t,c] y", body, w=wide))
     assert "D18" not in found.rules
-
-
-FLAT = "f = Reshape (v, flat)\nk = Gemm (f, d1, b1)\na = Reshape (k, rows)\n"
-"""As OnnxSlim writes a MatMul and an Add."""
-
-
-@pytest.mark.parametrize("between", ["", "Relu", "Add"])
-def test_a_matrix_between_reshapes_is_as_good_as_a_matmul(between: str) -> None:
-    sizes = {"win": ints(4, 16, 12), "flat": ints(64, 12), "rows": ints(4, 16, 8), "all": weights(9, 64, 8)}
-    tail = pair("a", "p") + "r = Relu (p)\nu = Reshape (r, image)\ny = Transpose <perm = [0, 3, 1, 2]> (u)"
-    start = "q = Transpose <perm = [0, 2, 3, 1]> (x0)\nv = Reshape (q, win)\n"
-    made = {"": FLAT, "Relu": FLAT.replace("(k,", "(l,"), "Add": FLAT.replace("(k,", "(l,")}[between]
-    more = {"": "", "Relu": "l = Relu (k)\n", "Add": "l = Add (k, all)\n"}[between]
-    parts = made.split("a = ")
-    body = start + parts[0] + more + "a = " + parts[1] + tail
-    found = same(model("12,4,16", body, **sizes, image=ints(1, 4, 16, 8)))
-    assert "D18" in found.rules and found.gpu()[1] == []
-    assert "Reshape" not in found.ops
-
-
-def test_matrices_of_other_rows_do_not_meet() -> None:
-    """The windows and the image have as many rows, in another order."""
-    body = (
-        "q = Transpose <perm = [0, 2, 3, 1]> (x0)\nv = Reshape (q, win)\nf = Reshape (v, flat)\nk = Gemm (f, d1, b1)\n"
-    )
-    body += "g0 = Reshape (q, flat)\nl = Gemm (g0, d1, b1)\na = Add (k, l)\ny = Reshape (a, image)"
-    sizes = {"win": ints(8, 8, 12), "flat": ints(64, 12), "image": ints(1, 4, 16, 8)}
-    same(model("12,4,16", body, **sizes))
-    columns = "f = Reshape (x0, flat)\nk = Gemm (f, d1, b1)\nt = Transpose <perm = [1, 0]> (k)\ny = Relu (t)"
-    same(model("12,4,16", columns, out="float[8,64] y", **sizes))
 
 
 def test_a_trained_range_of_a_tensor_holds_for_its_other_form(tmp_path: Path) -> None:

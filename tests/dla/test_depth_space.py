@@ -4,29 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.dla.check import BATCHES, both, case, covers, graph, pair, same, weights
+from tests.dla.check import both, case, covers, graph, pair, same
 
 END = pair("m", "p") + "y = Relu (p)"
-
-
-@covers(1, 2)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(
-    ("op", "shape", "layer"),
-    [
-        ('DepthToSpace <blocksize = 2, mode = "DCR">', "12,3,4", "ConvTranspose"),
-        ('DepthToSpace <blocksize = 2, mode = "CRD">', "12,3,4", "ConvTranspose"),
-        ('DepthToSpace <blocksize = 3, mode = "CRD">', "9,3,2", "ConvTranspose"),
-        ("SpaceToDepth <blocksize = 2>", "3,4,6", "Conv"),
-        ("SpaceToDepth <blocksize = 3>", "2,6,3", "Conv"),
-    ],
-)
-def test_cases(op: str, shape: str, layer: str, batch: str) -> None:
-    body = pair("x", "q") + f"m = {op} (q)\n" + END
-    found = same(graph(f"float[{{N}},{shape}] x", "float[b,c,h,w] y", body, batch), batch, bits=True)
-    assert found.ops == [layer, "Relu"]
-    assert found.gpu() == ([op.split()[0]], [])
-    assert found.rewritten.tensor_scales == found.plain.tensor_scales
 
 
 @covers("block sizes above the DLA's limits (stride 8 for the Conv, 22 for the ConvTranspose)")
@@ -59,13 +39,3 @@ def test_not(op: str, shape: str, why: str) -> None:
     found = both(graph(f"float[1,{shape}] x", "float[b,k,h,w] y", pair("x", "q") + f"m = {op} (q)\n" + END))
     assert "D11" not in found.rules
     assert not why or why in found.reason(found.rewritten.graph.producer["m"].name)
-
-
-def test_d0_more_than_twice_the_weights_are_told() -> None:
-    body = pair("x", "q") + "m = DepthToSpace <blocksize = 2> (q)\nc = Conv (m, w)\ny = Relu (c)"
-    for channels, told in ((512, 1), (16, 0)):
-        w = weights(1, 2, channels // 4, 1, 1)
-        found = same(graph(f"float[1,{channels},2,2] x", "float[b,c,h,w] y", body, w=w))
-        grown = [d for d in found.rewritten.diagnostics.of_rule("D0") if "before" in d.data]
-        assert len(grown) == told
-        assert not told or grown[0].data == {"before": w.size, "after": w.size + channels * channels}

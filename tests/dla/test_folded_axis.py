@@ -44,17 +44,6 @@ def explicit(body: str, batch: str = "1", shape: str = "8,6,5", out: str = "[b,c
     return graph(f"float[{{N}},{shape}] x", f"float{out} y", body, batch, **used)
 
 
-@covers(1, 2, 4)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMean"])
-def test_split_attention(op: str, batch: str) -> None:
-    body = HEAD + ATTENTION.format(op=op, axes=", one" if op == "ReduceSum" else "")
-    body = body.replace("ReduceMean <", "ReduceMean <axes = [1], ")
-    found = same(explicit(body, batch), batch)
-    assert found.gpu()[1] == [] and "Mul" in found.ops and "Reshape" not in found.ops
-    assert all(weight.exact for weight in found.rewritten.weights)
-
-
 @covers(3)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("axis", [1, -4])
@@ -71,15 +60,6 @@ def test_softmax_over_two_branches(axis: int, batch: str) -> None:
     assert decibels(found.rewritten, feed) > decibels(found.plain, feed) - 1
     feed["x"] = feed["x"] * np.float32(1e4)  # one branch only
     np.testing.assert_allclose(outputs(found.plain, feed)[0], outputs(found.rewritten, feed)[0], rtol=1e-5)
-
-
-@covers(1)
-def test_a_concat_of_branches() -> None:
-    body = (
-        pair("x", "q") + "k = Relu (q)\nu = Unsqueeze (q, one)\nv = Unsqueeze (k, one)\nr = Concat <axis = 1> (u, v)\n"
-    )
-    found = same(explicit(body + "y = ReduceSum <keepdims = 0> (r, one)"))
-    assert found.gpu()[1] == [] and found.ops == ["Relu", "Concat", "Conv"]
 
 
 @pytest.mark.parametrize(

@@ -5,50 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, both, case, covers, graph, ints, pair, same, weights
+from tests.dla.check import both, case, covers, graph, pair, same, weights
 
 CONV = {"w": weights(0, 4, 2, 1, 1)}
-SIZE = "t = Shape (x)\ne = Gather (t, two)\n"
 """The height of the input, computed when the network runs."""
-
-
-@covers(1)
-@pytest.mark.parametrize("batch", BATCHES)
-def test_case_1(batch: str) -> None:
-    body = pair("x", "q") + SIZE + "c = Conv (q, w)\ni = Slice (c, zero, e, two)\n" + pair("i", "p") + "y = Relu (p)"
-    explicit = graph("float[{N},2,3,3] x", "float[{N},4,3,3] y", body, batch, **CONV, zero=ints(0), two=ints(2))
-    found = same(explicit, batch, bits=True)
-    assert found.ops == ["Conv", "Relu"]  # D2, or F7 before it where F3 makes the sizes constant
-    # the tensor that the model quantizes keeps its name, its scale and that scale's origin
-    assert found.rewritten.rewrites.tensors == {"c": ["i"]}
-    assert found.rewritten.tensor_scales["i"] == found.plain.tensor_scales["i"]
-    assert found.rewritten.scales["i"].origin.rule == "Q1"
-
-
-@pytest.mark.parametrize(
-    "body, outputs",
-    [
-        case(
-            "a graph output made from a tensor that others read",
-            "c = Conv (q, w)\ny = Identity (c)\nr = Relu (c)\n" + pair("r", "z2"),
-            "float[1,4,3,3] y, float[1,4,3,3] z2",
-        ),
-        case(
-            "between two tensors with different scales of their own",
-            "c = Conv (q, w)\n" + pair("c", "i0") + "i = Identity (i0)\n" + pair("i", "p", "s2") + "y = Relu (p)",
-            "float[1,4,3,3] y",
-        ),
-        case(
-            "a graph output made from a graph input",
-            "y = Identity (x)\nc = Conv (q, w)\nr = Relu (c)",
-            "float[1,2,3,3] y, float[1,4,3,3] r",
-        ),
-    ],
-)
-def test_what_f7_leaves_becomes_a_scale_by_rule_d9(body: str, outputs: str) -> None:
-    found = same(graph("float[1,2,3,3] x", outputs, pair("x", "q") + body, **CONV, s2=np.float32(0.07)))
-    assert "BatchNormalization" in found.ops and "Identity" not in found.ops and found.gpu() == (["Identity"], [])
-    assert found.rewritten.tensor_scales == found.plain.tensor_scales
 
 
 @covers("a graph output made from a constant")
@@ -75,4 +35,33 @@ def test_not_with_a_mask_in_use() -> None:
     found = same(graph("float[1,2,3,3] x", "float[1,4,3,3] y, bool[1,4,3,3] m", pair("x", "q") + body, **CONV))
     node = next(n for n in found.rewritten.graph.nodes if n.op_type == "Dropout")
     assert "mask" in found.reason(node.name)
+    assert found.rewritten.tensor_scales == found.plain.tensor_scales
+
+
+SIZE = "t = Shape (x)\ne = Gather (t, two)\n"
+
+
+@pytest.mark.parametrize(
+    "body, outputs",
+    [
+        case(
+            "a graph output made from a tensor that others read",
+            "c = Conv (q, w)\ny = Identity (c)\nr = Relu (c)\n" + pair("r", "z2"),
+            "float[1,4,3,3] y, float[1,4,3,3] z2",
+        ),
+        case(
+            "between two tensors with different scales of their own",
+            "c = Conv (q, w)\n" + pair("c", "i0") + "i = Identity (i0)\n" + pair("i", "p", "s2") + "y = Relu (p)",
+            "float[1,4,3,3] y",
+        ),
+        case(
+            "a graph output made from a graph input",
+            "y = Identity (x)\nc = Conv (q, w)\nr = Relu (c)",
+            "float[1,2,3,3] y, float[1,4,3,3] r",
+        ),
+    ],
+)
+def test_what_f7_leaves_becomes_a_scale_by_rule_d9(body: str, outputs: str) -> None:
+    found = same(graph("float[1,2,3,3] x", outputs, pair("x", "q") + body, **CONV, s2=np.float32(0.07)))
+    assert "BatchNormalization" in found.ops and "Identity" not in found.ops and found.gpu() == (["Identity"], [])
     assert found.rewritten.tensor_scales == found.plain.tensor_scales

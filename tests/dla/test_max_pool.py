@@ -8,7 +8,7 @@ import pytest
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UserError
 from qdq_translator.translation.passes.dla.max_pool import _axis
-from tests.dla.check import BATCHES, ORIN, SCALE, both, case, covers, graph, pair, same
+from tests.dla.check import ORIN, SCALE, both, case, covers, graph, pair, same
 
 END = pair("m", "p") + "y = Relu (p)"
 
@@ -25,48 +25,6 @@ def test_shares_add_up(kernel: int) -> None:
         assert 1 + sum(k - 1 for k, _, _ in steps) == kernel and len(steps) == count
         assert all(2 <= k <= 8 and max(b, e) <= min(7, k - 1) for k, b, e in steps)
         assert (sum(b for _, b, _ in steps), sum(e for _, _, e in steps)) == (begin, end)
-
-
-@covers(1)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(
-    ("attributes", "windows"),
-    [
-        ("kernel_shape = [9, 9], pads = [4, 4, 4, 4]", [[5, 5], [5, 5]]),
-        ("kernel_shape = [13, 13], pads = [6, 6, 6, 6]", [[7, 7], [7, 7]]),
-        ("kernel_shape = [17, 5], pads = [16, 0, 2, 4]", [[6, 2], [6, 2], [7, 3]]),
-        ("kernel_shape = [9, 12], strides = [2, 3], pads = [0, 5, 8, 1]", [[5, 6], [5, 7]]),
-        ('kernel_shape = [10, 10], strides = [3, 3], auto_pad = "SAME_UPPER"', [[5, 5], [6, 6]]),
-        ("kernel_shape = [11, 11], strides = [11, 11]", [[6, 6], [6, 6]]),
-        ("kernel_shape = [9, 9], strides = [11, 7], ceil_mode = 1", [[5, 5], [5, 5]]),
-    ],
-)
-def test_case_1(attributes: str, windows: list[list[int]], batch: str) -> None:
-    found = same(pool(f"MaxPool <{attributes}> (q)", batch), batch, bits=True, relative=0)
-    pools = [n for n in found.rewritten.graph.nodes if n.op_type == "MaxPool"]
-    assert [n.get("kernel_shape") for n in pools] == windows and pools[-1].outputs == ["m"]
-    assert found.gpu() == (["MaxPool"], [])
-    for node in pools[:-1]:
-        scale = found.rewritten.scales[node.outputs[0]]
-        assert (scale.value, scale.origin.rule, scale.origin.source) == (SCALE, "D15", "x")
-
-
-@covers(2)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(
-    ("op", "size", "windows"),
-    [
-        ("MaxPool <kernel_shape = [16, 10], strides = [16, 10]> (q)", "32,27", [[8, 5], [2, 2]]),
-        ("GlobalMaxPool (q)", "20,20", [[5, 5], [4, 4]]),
-        ("GlobalMaxPool (q)", "7,6", [[7, 6]]),
-        ("GlobalMaxPool (q)", "11,3", [[6, 2], [6, 2]]),
-        ("GlobalMaxPool (q)", "23,3", [[6, 1], [6, 1], [7, 2], [7, 2]]),
-    ],
-)
-def test_case_2(op: str, size: str, windows: list[list[int]], batch: str) -> None:
-    found = same(pool(op, batch, size), batch, bits=True, relative=0)
-    pools = [n for n in found.rewritten.graph.nodes if n.op_type == "MaxPool"]
-    assert [n.get("kernel_shape") for n in pools] == windows and not found.gpu()[1]
 
 
 def spp(scale: str) -> object:
@@ -92,32 +50,6 @@ def test_case_3_each_step_once() -> None:
     apart = same(spp("s2"), bits=True, relative=0)  # type: ignore[arg-type]
     read = [n.inputs for n in apart.rewritten.graph.nodes if n.op_type == "MaxPool"]
     assert read == [["x"], ["x"], ["m9_max0"], ["m9"]] and not apart.gpu()[1]
-
-
-@covers(4, 5)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
-@pytest.mark.parametrize(
-    ("attributes", "shape", "windows"),
-    [
-        ("axes = [2, 3]", "{N},3,20,16", [[5, 8], [4, 2]]),
-        ("axes = [3]", "{N},3,20,7", [[1, 7]]),
-        ("axes = [-2]", "{N},3,11,7", [[6, 1], [6, 1]]),
-        ("axes = [2, 3], keepdims = 0", "{N},3,6,4", [[6, 4]]),
-        ("axes = [1]", "{N},24,5,6", [[8, 1], [3, 1]]),
-    ],
-)
-def test_cases_4_and_5(attributes: str, shape: str, windows: list[list[int]], op: str, batch: str) -> None:
-    wide = {"s2": np.float32(4 * SCALE)}  # no code of -128
-    body = pair("x", "q", "s2") + f"m = {op} <{attributes}> (q)\n" + pair("m", "p", "s2") + "y = Relu (p)"
-    target = "float[b,c] y" if "keepdims" in attributes else "float[b,c,h,w] y"
-    found = same(graph(f"float[{shape}] x", target, body, batch, opset=17, **wide), batch, bits=True, relative=0)
-    pools = [n.get("kernel_shape") for n in found.rewritten.graph.nodes if n.op_type == "MaxPool"]
-    assert sorted(pools) == sorted(windows)
-    left = ["Reshape", "Relu"] if "keepdims" in attributes else []  # of two dimensions
-    assert found.gpu()[0][0] == op and found.gpu()[1] == left
-    assert found.ops.count("BatchNormalization") == (2 if op == "ReduceMin" else 0)
-    assert found.ops.count("Transpose") == (2 if "axes = [1]" in attributes else 0)
 
 
 @covers("cases 4 and 5 over the batch, over channels and space at once, or over channels that go")

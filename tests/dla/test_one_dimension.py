@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.dla.check import BATCHES, INFER, both, case, covers, decibels, feed_of, graph, ints, pair, same, weights
+from tests.dla.check import INFER, both, case, covers, decibels, feed_of, graph, ints, pair, same, weights
 
 W = {"w": weights(1, 8, 4, 3), "v": weights(2, 8, 8, 3), "b": weights(3, 8)}
 BN = {
@@ -30,62 +30,12 @@ NETWORK = (
 )
 
 
-@covers(1, 2, 3)
-@pytest.mark.parametrize("batch", BATCHES)
-def test_a_network_is_lifted_once(batch: str) -> None:
-    found = same(series(NETWORK, batch=batch, t=weights(4, 16, 5, 2)), batch, bits=True, **INFER)
-    assert found.ops.count("Reshape") == 2 and not {"Unsqueeze", "Squeeze"} & set(found.ops)
-    assert found.gpu()[1] == ["Reshape", "Reshape"]
-    assert {**found.plain.tensor_scales, **found.rewritten.tensor_scales} == found.rewritten.tensor_scales
-    assert "D16" in both(series(NETWORK, t=weights(4, 16, 5, 2)), dla_output="4d", dla_rewrites=True, **INFER).rules
-
-
 def test_int8_and_fp16_lose_nothing() -> None:
     found = same(series(NETWORK, t=weights(4, 16, 5, 2)), **INFER)
     feed = feed_of(found.rewritten, "1", 1)
     for fp16 in (False, True):
         before, after = (decibels(one, feed, fp16=fp16) for one in (found.plain, found.rewritten))
         assert after > before - 0.5
-
-
-@covers(2)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(
-    ("layer", "arrays"),
-    [
-        ("d = Sub (one, c)", {"one": weights(5, 8, 1)}),
-        ("d = Mul (c, row)", {"row": weights(5, 20)}),
-        ("d = PRelu (c, slope)", {"slope": weights(5, 8, 1)}),
-        ("d = InstanceNormalization (c, scale, shift)", {}),
-        ("d = Softmax <axis = -2> (c)", {}),
-        ("e, f = Split <axis = -2> (c)\nd = Mul (e, f)", {}),
-        ("d = Slice (c, from, to, ax)", {"from": ints(1), "to": ints(7), "ax": ints(-2)}),
-        ("d = Pad (c, around)", {"around": ints(0, 0, 2, 0, 0, 1)}),
-        (
-            'd = Resize <mode = "linear"> (c, , factors)',
-            {"factors": np.array([1, 1, 2], np.float32)},
-        ),
-        ("d = ReduceMean <axes = [-1]> (c)", {}),
-        ("d = ReduceSum (c, ax)", {"ax": ints(-1)}),
-        ("e = GlobalAveragePool (c)\nf = Sigmoid (e)\nd = Mul (c, f)", {}),
-        ("d = AveragePool <kernel_shape = [3], pads = [1, 1], count_include_pad = 1> (c)", {}),
-    ],
-    ids=lambda value: value.split()[2] if isinstance(value, str) else "",
-)
-def test_case_2(layer: str, arrays: dict[str, np.ndarray], batch: str) -> None:
-    found = same(series(CONV + layer + "\ny = Relu (d)", batch=batch, **arrays), batch, relative=1e-4)
-    assert found.rules[0] == "D26" and not {"Unsqueeze", "Squeeze"} & set(found.ops)
-    left = found.gpu()[1]
-    assert left.count("Reshape") == len(left) - ("Instance" in layer) and found.ops.count("Reshape") <= 4
-
-
-@covers(4)
-@pytest.mark.parametrize("op", ["ReduceMean", "ReduceMax"])
-def test_case_4_an_image_that_is_flattened(op: str) -> None:
-    body = pair("x", "q") + f"f = Reshape (q, to)\ng = {op} <axes = [2], keepdims = 0> (f)\ny = Gemm (g, w)"
-    explicit = graph("float[2,4,5,6] x", "float[b,k] y", body, to=ints(0, 0, -1), w=weights(1, 4, 3))
-    found = same(explicit)
-    assert "D26" in found.rules and found.gpu()[1] == ["Reshape"] and len(found.gpu()[0]) > 1
 
 
 @pytest.mark.parametrize(

@@ -11,80 +11,19 @@ from qdq_translator import TranslateOptions, translate
 from tests.dla.check import (
     BATCHES,
     ORIN,
-    SCALE,
     both,
     case,
     covers,
     decibels,
     feed_of,
     graph,
-    outputs,
     pair,
     same,
     weights,
 )
-from tests.small_models import f32
 
 END = pair("m", "p") + "y = Relu (p)"
 X = "float[{N},3,4,5] x"
-NEW = {"platform": "jetpack-6.2"}
-
-
-@covers(1)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(("exponent", "products"), [(2, 1), (3, 2), (4, 2)])
-@pytest.mark.parametrize("shape", ["{N},3,4,5", "{N},6,8"])
-def test_case_1(shape: str, exponent: int, products: int, batch: str) -> None:
-    body = pair("x", "q") + "m = Pow (q, e)\n" + END
-    made = "float[b,c,h,w] y" if shape.count(",") == 3 else "float[b,c,h] y"
-    explicit = graph(f"float[{shape}] x", made, body, batch, e=np.float32(exponent))
-    found = same(explicit, batch, bits=exponent == 2)
-    assert found.ops == [*["Mul"] * products, "Relu"] and "Pow" not in found.gpu()[1]
-    if exponent > 2:
-        assert found.rewritten.scales["m_square"].value == f32(127 * SCALE * SCALE)
-
-
-def test_gelu_in_parts_by_tanh_has_no_layer_for_the_gpu() -> None:
-    """As PyTorch exports gelu(approximate="tanh") below opset 20."""
-    body = pair("x", "q") + (
-        "t = Pow (q, e)\na = Mul (t, k)\nb = Add (q, a)\nc = Mul (b, r)\nd = Tanh (c)\nf = Add (d, one)\n"
-        "h = Mul (q, half)\nm = Mul (h, f)\n"
-    )
-    numbers = {"e": 3.0, "k": 0.044715, "r": 0.7978846, "one": 1.0, "half": 0.5}
-    found = same(graph(X, "float[b,c,h,w] y", body + END, **{k: np.float32(v) for k, v in numbers.items()}))
-    assert found.gpu() == (["Pow"], [])
-
-
-@covers(2)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("op", ["Reciprocal (t)", "Pow (t, e)"])
-def test_case_2(op: str, batch: str) -> None:
-    body = pair("x", "q") + f"t = Add (q, k)\nm = {op}\n" + END
-    arrays = {"k": np.float32(9), **({"e": np.float32(-1)} if "Pow" in op else {})}
-    found = same(graph(X, "float[b,c,h,w] y", body, batch, **arrays), batch, bits=True, **NEW)
-    assert found.ops == ["Add", "Div", "Relu"] and found.gpu()[1] == []
-
-
-@covers(3)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("order", ["c, q, v", "c, v, q"])
-@pytest.mark.parametrize("shape", [(1, 3, 4, 5), (1, 3, 1, 1), (4, 5), ()])
-def test_case_3(shape: tuple[int, ...], order: str, batch: str) -> None:
-    body = pair("x", "q") + f"m = Where ({order})\n" + END
-    arrays = {"c": weights(1, *shape) > 0, "v": np.float32(2.5)}
-    found = same(graph(X, "float[b,c,h,w] y", body, batch, **arrays), batch, bits=True)
-    assert found.ops == ["Mul", "Add", "Relu"] and found.gpu() == (["Where"], [])
-    made = next(name for name in found.rewritten.tensor_scales if name.startswith("m_"))
-    assert found.rewritten.scales[made].value == SCALE and found.rewritten.scales[made].origin.rule == "D19"
-
-
-@covers(4)
-@pytest.mark.parametrize("batch", BATCHES)
-def test_case_4(batch: str) -> None:
-    body = pair("x", "q") + "r = Sigmoid (q)\n" + pair("r", "t", "s2") + "m = Where (c, q, t)\n" + END
-    arrays = {"c": weights(1, 1, 3, 4, 5) > 0, "s2": np.float32(1 / 128)}
-    found = same(graph(X, "float[b,c,h,w] y", body, batch, **arrays), batch, bits=True)
-    assert found.ops == ["Sigmoid", "Mul", "Mul", "Add", "Relu"] and found.gpu() == (["Where"], [])
 
 
 @pytest.mark.parametrize(
@@ -142,43 +81,6 @@ def test_not(body: str, why: str, options: dict[str, str]) -> None:
     found = both(graph("float[1,3,4,5] x", "float[b,c,h,w] y", pair("x", "q") + body + "\n" + END, **used), **options)
     assert "D19" not in found.rules
     assert any(why in row.why for row in found.rewritten.rewrites.left(found.rewritten.dla))
-
-
-@covers(6)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(
-    ("condition", "branches", "ops"),
-    [
-        ("Greater (q, zero)", "q, t", "Greater Cast Mul BatchNormalization Mul Add"),
-        ("Less (zero, q)", "q, zero", "Greater Cast Mul"),
-        ("Equal (q, t)", "zero, t", "Equal Cast BatchNormalization Mul"),
-        ("GreaterOrEqual (q, half)", "one, minus", "Less Cast BatchNormalization BatchNormalization Add"),
-        ("LessOrEqual (q, t)", "q, t", "Greater Cast BatchNormalization Mul Mul Add"),
-        ("Greater (q, zero)", "one, zero", "Greater Cast"),
-    ],
-)
-def test_case_6(condition: str, branches: str, ops: str, batch: str) -> None:
-    body = pair("x", "q") + pair("x1", "t") + f"c = {condition}\nm = Where (c, {branches})\n" + END
-    values = {"zero": np.float32(0), "half": np.float32(0.5), "one": np.float32(1), "minus": np.float32(-1.5)}
-    arrays = {name: value for name, value in values.items() if name in condition + branches}
-    if "t" not in (condition + branches).replace("Greater", "").replace("Cast", "").replace("at", ""):
-        body = body.replace(pair("x1", "t"), "")
-    given = X + (", float[{N},3,4,5] x1" if "x1" in body else "")
-    found = same(graph(given, "float[b,c,h,w] y", body, batch, **arrays), batch, bits=True, platform="jetpack-6.2")
-    assert found.ops == [*ops.split(), "Relu"] and found.rules == ["D19"] and not found.gpu()[1]
-    masks = [found.rewritten.tensor_scales[name] for name in found.rewritten.tensor_scales if "mask" in name]
-    assert all(scale == pytest.approx(1 / 127) for scale in masks)
-
-
-@covers(6)
-def test_case_6_of_the_opposite() -> None:
-    body = pair("x", "q") + "c = Greater (q, zero)\nn = Not (c)\nm = Where (n, zero, q)\n" + END
-    found = same(
-        graph("float[1,3,4,5] x", "float[b,c,h,w] y", body, zero=np.float32(0)), bits=True, platform="jetpack-6.2"
-    )
-    assert found.ops == ["Greater", "Cast", "Mul", "Relu"] and found.gpu() == (["Greater", "Where"], [])
-    feed = {"x": np.float32([3e38, -1e-30, 1e-30, 0, -0.0, 40]).reshape(1, 1, 1, 6).repeat(3, 1).repeat(4, 2)[..., :5]}
-    np.testing.assert_array_equal(outputs(found.plain, feed)[0], outputs(found.rewritten, feed)[0])
 
 
 @covers(7)

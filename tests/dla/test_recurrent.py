@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from tests.dla.check import ORIN, Pair, both, case, covers, decibels, feed_of, graph, ints, pair, same, weights
+from tests.dla.check import ORIN, both, case, covers, decibels, feed_of, graph, ints, pair, same, weights
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 SIZE, WIDTH = 6, 5
@@ -62,22 +62,6 @@ def layer(
     return graph(inputs, outputs, body, batch, **arrays)
 
 
-def unrolled(found: Pair) -> None:
-    assert found.rules[:1] == ["D28"] and not set(GATES) & set(found.ops)
-    assert set(found.gpu()[1]) <= {"Reshape", "Transpose"}
-
-
-@covers(1, 2, 3)
-@pytest.mark.parametrize(("way", "batch"), [("forward", "1"), ("reverse", "N"), ("bidirectional", "3")])
-@pytest.mark.parametrize(("op", "more"), [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("RNN", {})])
-def test_cases_1_to_3(op: str, more: dict[str, int], way: str, batch: str) -> None:
-    """Also: a single step with a state from the application, which is what a stream needs, has no Slices."""
-    unrolled(same(layer(op, 3, batch, way, "none" if batch != "1" else "zeros", False, **more), batch, relative=2e-5))
-    found = same(layer(op, 1, batch, way, "inputs", **more), batch, relative=2e-5)
-    unrolled(found)
-    assert ("Slice" in found.ops) == (way == "bidirectional")
-
-
 @pytest.mark.parametrize("op", GATES)
 def test_precision_and_weights(op: str) -> None:
     found = same(layer(op, 4, states="inputs"), infer_concat_scales=True, infer_mul_scales=True)
@@ -87,12 +71,6 @@ def test_precision_and_weights(op: str) -> None:
     convs = [node for node, name in made if name == "Conv"]
     assert len({node.inputs[1] for node in convs}) * 4 == len(convs)
     assert decibels(found.rewritten, feed_of(found.rewritten, "1", 3)) > 25
-
-
-def test_parts_of_a_quantized_input_keep_its_scale() -> None:
-    found = both(layer("LSTM", 4, states="inputs", quantized=True)).rewritten
-    parts = [node.outputs[0] for node in found.graph.of("Slice")]
-    assert len(parts) == 4 and [found.tensor_scales.get(name) for name in parts] == [found.tensor_scales["a"]] * 4
 
 
 def total(model: onnx.ModelProto, **options: Any) -> tuple[float, list[str]]:

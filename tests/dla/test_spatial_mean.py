@@ -12,7 +12,6 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UserError
 from qdq_translator.translation.passes.dla.spatial_mean import factors, steps
 from tests.dla.check import (
-    BATCHES,
     ORIN,
     SCALE,
     both,
@@ -32,11 +31,6 @@ END = pair("m", "p") + "y = Relu (p)"
 STRIDE = covers(
     "in case 5 windows above 32, or strides above 8, that are padded, overlap or have a prime factor above 8"
 )
-
-
-def mean(op: str, size: str, batch: str, opset: int = 17, **arrays: np.ndarray):  # type: ignore[no-untyped-def]
-    body = pair("x", "q") + f"m = {op}\n" + END
-    return graph(f"float[{{N}},4,{size}] x", "float[b,c,h,w] y", body, batch, opset, **arrays)
 
 
 def window(kernel: int, stride: int) -> str:
@@ -68,79 +62,11 @@ def test_steps(size: int) -> None:
     assert rest.tolist() == [size]
 
 
-OPS = [
-    "GlobalAveragePool (q)",
-    "ReduceMean <axes = [2, 3]> (q)",
-    "ReduceMean <axes = [-1, -2]> (q)",
-    "ReduceMean <axes = [3]> (q)",
-]
-
-
-@covers(2)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("op", OPS)
-def test_case_2_one_range_within_one_window(op: str, batch: str) -> None:
-    found = same(mean(op, "7,5", batch), batch, bits=True)
-    assert found.ops == ["AveragePool", "Relu"]
-    assert not found.gpu()[1] and found.gpu()[0]
-    assert found.rewritten.tensor_scales == found.plain.tensor_scales  # nothing new
-
-
 def apart(op: str, size: str, batch: str, opset: int = 17, shape: str = "b,c,h,w", **arrays: np.ndarray):  # type: ignore[no-untyped-def]
     """The mean has a range of its own, a sixteenth of that of what it averages."""
     body = pair("x", "q") + f"m = {op}\n" + pair("m", "p", "s2") + "y = Relu (p)"
     arrays = {"s2": np.float32(SCALE / 16), **arrays}
     return graph(f"float[{{N}},4,{size}] x", f"float[{shape}] y", body, batch, opset, **arrays)
-
-
-@covers(1)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(("op", "kernel"), [*((op, [7, 5]) for op in OPS[:3]), (OPS[3], [1, 5])])
-def test_case_1_a_mean_has_a_scale_of_its_own(op: str, kernel: list[int], batch: str) -> None:
-    """In INT8 with all weights 127, as exact as the one rounding of its output allows, and with `--unify_scales max` too, which
-    made 16 times coarser steps of it as a pooling."""
-    found = same(apart(op, "7,5", batch), batch, unify_scales="max")
-    conv = found.rewritten.graph.producer["m"]
-    assert found.ops == ["Conv", "Relu"] and conv.get("kernel_shape") == kernel and not found.gpu()[1]
-    weight = found.rewritten.graph.array(conv.inputs[1])
-    assert weight is not None and np.ptp(weight) == 0 and weight.shape[0] == 4 == conv.get("group")
-    assert [row.verdict for row in found.rewritten.dla.layers] == ["dla-int8", "dla-fp16"]  # type: ignore[union-attr]
-    assert found.rewritten.tensor_scales == found.plain.tensor_scales
-    x = np.random.default_rng(0).uniform(-2, 2, (5 if batch == "N" else int(batch), 4, 7, 5)).astype(np.float32)
-    want = run(found.plain.model, {"x": np.round(x / SCALE) * np.float32(SCALE)}, ["y"])[0]
-    want = np.minimum(want, 127 * SCALE / 16)
-    assert np.abs(run(engine(found.rewritten).model, {"x": x}, ["y"])[0] - want).max() <= SCALE / 32 * 1.001
-
-
-@covers(3)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(
-    ("size", "windows"),
-    [
-        ("20,40", [("AveragePool", [1, 2]), ("Conv", [20, 20])]),
-        ("64,9", [("AveragePool", [2, 1]), ("Conv", [32, 9])]),
-        ("12,1", [("Conv", [12, 1])]),
-        ("128,8", [("AveragePool", [4, 1]), ("Conv", [32, 8])]),
-        ("41,37", [("Conv", [2, 2]), ("Conv", [21, 19])]),
-        ("143,8", [("Conv", [5, 1]), ("Conv", [29, 8])]),
-        ("300,3", [("Conv", [8, 1]), ("AveragePool", [2, 1]), ("Conv", [19, 3])]),
-    ],
-)
-def test_case_3_several_in_a_row(size: str, windows: list[tuple[str, list[int]]], batch: str) -> None:
-    """Within one step of the exact mean: what is rounded on the way is averaged again."""
-    found = same(apart("GlobalAveragePool (q)", size, batch), batch)
-    nodes = [n for n in found.rewritten.graph.nodes if n.op_type != "Relu"]
-    assert [(n.op_type, n.get("kernel_shape")) for n in nodes] == windows and not found.gpu()[1]
-    # new tensors have the scale of what is averaged, and the report contains it
-    for node in nodes[:-1]:
-        scale = found.rewritten.scales[node.outputs[0]]
-        assert (scale.value, scale.origin.rule, scale.origin.source) == (SCALE, "D4", "x")
-        assert any(row["tensor"] == node.outputs[0] for row in found.rewritten.report["scales"])
-    shape = (5 if batch == "N" else int(batch), 4, *map(int, size.split(",")))
-    x = np.random.default_rng(0).uniform(-1, 3, shape).astype(np.float32)
-    want = run(found.plain.model, {"x": np.round(x / SCALE) * np.float32(SCALE)}, ["y"])[0]
-    want = np.minimum(want, 127 * SCALE / 16)
-    assert np.abs(run(engine(found.rewritten).model, {"x": x}, ["y"])[0] - want).max() <= SCALE / 16
 
 
 @pytest.mark.parametrize("op", ["GlobalAveragePool (q)", "ReduceSum (q, axes)"])
@@ -157,32 +83,6 @@ def test_means_and_sums_lose_nothing_but_one_rounding(op: str) -> None:
     assert decibels(found.rewritten, {"x": x}) > 36
     assert decibels(found.rewritten, {"x": x}, fp16=True) > 60
     assert milliseconds(found)[1] < 0.03
-
-
-@pytest.mark.parametrize("batch", BATCHES)
-def test_case_2_without_keepdims(batch: str) -> None:
-    body = pair("x", "q") + "m = ReduceMean <axes = [2, 3], keepdims = 0> (q)\n" + END
-    found = same(graph("float[{N},4,6,6] x", "float[b,c] y", body, batch), batch, bits=True)
-    assert found.ops == ["AveragePool", "Reshape", "Relu"]
-    made = next(n.outputs[0] for n in found.rewritten.graph.nodes if n.op_type == "AveragePool")
-    assert found.rewritten.tensor_scales[made] == found.plain.tensor_scales["m"]
-
-
-@covers(5)
-@pytest.mark.parametrize("size", ["32,20", "35,29"])
-def test_case_5_windows_side_by_side(size: str) -> None:
-    found = same(mean("AveragePool <kernel_shape = [16, 10], strides = [16, 10]> (q)", size, "1"))
-    assert [n.get("kernel_shape") for n in found.rewritten.graph.nodes][:2] == [[8, 5], [2, 2]]
-    assert not found.gpu()[1]
-
-
-def test_no_scale_for_the_tensors_between_where_the_result_has_none() -> None:
-    explicit = graph("float[1,4,40,16] x", "float[b,c,h,w] m", pair("x", "q") + "m = GlobalAveragePool (q)")
-    found = same(explicit)
-    assert found.ops == ["AveragePool", "Conv"]
-    assert list(found.rewritten.tensor_scales) == ["x"]
-    small = same(graph("float[1,4,8,8] x", "float[b,c,h,w] m", pair("x", "q") + "m = GlobalAveragePool (q)"))
-    assert small.ops == ["AveragePool"]  # a graph output has no scale, and no range to share
 
 
 def test_data_give_a_mean_a_scale_of_its_own(tmp_path: Path) -> None:
@@ -248,48 +148,6 @@ def test_not_where_windows_are_padded_by_auto_pad_or_dilated(attributes: str, si
         return
     found = same(explicit, platform="jetpack-6.2")
     assert found.ops == ["AveragePool", "Relu"] and not found.rules
-
-
-@covers(5)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(
-    ("attributes", "size"),
-    [
-        (window(9, 1), "12,11"),
-        (window(10, 8), "25,20"),
-        (f"{window(9, 2)}, pads = [4, 3, 4, 3], count_include_pad = 1", "20,21"),
-        ("kernel_shape = [11, 2], strides = [1, 1], pads = [5, 0, 5, 0], count_include_pad = 1", "20,21"),
-        ("kernel_shape = [32, 9], strides = [3, 3]", "33,20"),
-    ],
-)
-def test_case_5_windows_that_overlap(attributes: str, size: str, batch: str) -> None:
-    explicit = mean(f"AveragePool <{attributes}> (q)", size, batch)
-    found = same(explicit, batch)
-    assert found.ops == ["Conv", "Relu"] and found.gpu() == (["AveragePool"], [])
-    conv = next(iter(found.rewritten.graph.nodes))
-    codes = found.rewritten.graph.array(conv.inputs[1])
-    assert codes is not None and len(np.unique(codes)) == 1 and conv.get("group") == 4
-
-
-@covers(7)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("op", ["ReduceMean <axes = [1]> (q)", "ReduceMean <axes = [-3]> (q)", "ReduceSum (q, one)"])
-def test_case_7_over_channels(op: str, batch: str) -> None:
-    found = same(mean(op, "5,3", batch, **({"one": ints(1)} if "one" in op else {})), batch, bits="Sum" in op)
-    assert found.ops == ["Conv", "Relu"] and len(found.gpu()[0]) == 1 and not found.gpu()[1]
-    assert found.rewritten.types.shape("m")[1:] == (1, 5, 3)  # type: ignore[index]
-
-
-@covers(4)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("size", ["12,8", "40,37"])
-@pytest.mark.parametrize("axes", [[2, 3], [2], [-1]])
-def test_case_4_sums(axes: list[int], size: str, batch: str) -> None:
-    found = same(mean("ReduceSum (q, axes)", size, batch, axes=ints(*axes)), batch)
-    last = found.rewritten.graph.producer["m"]
-    assert last.op_type == "Conv" and found.gpu() == (["ReduceSum"], [])
-    weight = found.rewritten.graph.array(last.inputs[1])
-    assert weight is not None and np.ptp(weight) == 0
 
 
 @covers("more than 8192 channels")

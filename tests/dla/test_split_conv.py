@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.dla.check import BATCHES, INFER, SCALE, both, case, covers, graph, ints, pair, same, weights
+from tests.dla.check import both, case, covers, graph, ints, pair, same, weights
 
 QUANTIZED = "wq = QuantizeLinear <axis = 0> (w, ws, wz)\nwd = DequantizeLinear <axis = 0> (wq, ws, wz)\n"
 W = weights(1, 6, 3, 3, 3)
@@ -33,58 +33,6 @@ def explicit(middle: str, batch: str = "1", ends: str = ENDS, **more: np.ndarray
 
 
 SPLIT = "a0, a2 = Split <axis = 1> ({}, sizes)\n"
-SLICES = "a0 = Slice ({0}, zero, two, one)\na2 = Slice ({0}, two, six, one)\n"
-SILU = "g0 = Sigmoid (c)\nm = Mul (c, g0)\n"
-
-
-@covers(1)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("cut", [SPLIT, SLICES], ids=["split", "slices"])
-def test_case_1(cut: str, batch: str) -> None:
-    for second in (SCALE, 0.02):
-        # with two scales the plain engine rounds twice: the Conv's output to the larger, then each part
-        found = same(explicit(cut.format("c"), batch, s2=np.float32(second)), batch, bits=second == SCALE)
-        assert found.ops == ["Conv", "Conv", "Relu", "Relu"]
-    assert found.rewritten.rewrites.tensors == {"c": ["a0", "a2"]}
-    scales = found.rewritten.tensor_scales
-    assert (scales["a0"], scales["a2"]) == (SCALE, np.float32(0.02))
-    # every code as trained: the rows of the weight keep their scales
-    assert [(w.codes, w.exact) for w in found.rewritten.weights] == [(2 * 27, True), (4 * 27, True)]
-
-
-@covers(2)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("cut", [SPLIT, SLICES], ids=["split", "slices"])
-def test_case_2_through_silu_with_a_scale_on_every_tensor(cut: str, batch: str) -> None:
-    quantized = pair("c", "cp", "s3") + "g0 = Sigmoid (cp)\n" + pair("g0", "gp", "s4") + "m = Mul (cp, gp)\n"
-    quantized += pair("m", "mp")
-    ends = "y0 = Relu (a0)\ny1 = Relu (a2)"
-    more = {"s3": np.float32(0.05), "s4": np.float32(1 / 127)}
-    found = same(explicit(quantized + cut.format("mp"), batch, ends, **more), batch, bits=True)
-    assert found.ops.count("Conv") == found.ops.count("Sigmoid") == found.ops.count("Mul") == 2
-    assert "Split" not in found.ops and "Slice" not in found.ops
-    table = found.rewritten.scales
-    # parts that have no scale of their own take that of what was split; so do the tensors between
-    assert {table[n].value for n in ("a0", "a2")} == {SCALE}
-    assert table["a0"].origin.rule == "D3" and "channels 0 to 1" in table["a0"].origin.note
-    assert {table[n].value for n in found.rewritten.rewrites.tensors["c"]} == {np.float32(0.05)}
-    assert {table[n].value for n in found.rewritten.rewrites.tensors["g0"]} == {np.float32(1 / 127)}
-    assert found.rewritten.rewrites.tensors["m"] == ["a0", "a2"]
-
-
-def test_case_2_more_layers_reach_int8() -> None:
-    """YOLOv8's C2f: the Slices run in FP16 only, and so do their neighbours for want of scales."""
-    found = same(explicit(SILU + SLICES.format("m")), **INFER)
-    assert found.plain.dla is not None and found.rewritten.dla is not None
-    assert found.plain.dla.count("dla-int8") < found.rewritten.dla.count("dla-int8")
-
-
-def test_a_part_may_be_a_graph_output() -> None:
-    body = CONV + "y0, a2 = Split <axis = 1> (c, sizes)\n" + pair("a2", "a3", "s2") + "y1 = Relu (a3)"
-    arrays = {**ARRAYS, "s2": np.float32(0.02)}
-    found = same(graph("float[1,3,5,5] x", "float[1,2,5,5] y0, float[1,4,5,5] y1", body, **arrays), bits=True)
-    assert found.ops == ["Conv", "Conv", "Relu"]
-    assert "y0" not in found.rewritten.tensor_scales  # rule S2
 
 
 @pytest.mark.parametrize(("middle", "why"), [
@@ -108,21 +56,6 @@ def test_not_a_graph_output(middle: str, out: str) -> None:
     made.graph.output.add().CopyFrom(onnx.helper.make_tensor_value_info(out, 1, [1, 6, 5, 5]))
     found = same(made)
     assert "D3" not in found.rules and f"'{out}' is a graph output" in found.rewritten.rewrites.reasons.values()
-
-
-@pytest.mark.parametrize(
-    ("cut", "out"),
-    [
-        case("a Split or Slice along another axis", "a0, a2 = Split <axis = 2> (c, sizes)", "[1,6,2,6] y0, float[1,6,4,6] y1"),
-        case("parts that are not constant", "e = Cast <to = 7> (k)\na0 = Slice (c, zero, e, one)\na2 = Slice (c, two, six, one)", "[1,n,6,6] y0, float[1,4,6,6] y1"),
-    ],
-)  # fmt: skip
-def test_not_other_parts(cut: str, out: str) -> None:
-    body = pair("x", "q") + f"c = Conv (q, v)\n{cut}\n" + "y0 = Relu (a0)\ny1 = Relu (a2)"
-    inputs = "float[1,3,6,6] x" + (", float[1] k" if "Cast" in cut else "")
-    numbers = {name: ARRAYS[name] for name in ("sizes", "zero", "one", "two", "six") if name in cut}
-    found = both(graph(inputs, f"float{out}", body, v=weights(5, 6, 3, 1, 1), **numbers))
-    assert "D3" not in found.rules and found.ops.count("Conv") == 1
 
 
 @covers("weights that are not constant")
@@ -157,3 +90,21 @@ def test_what_the_estimate_calls_slower_is_left(channels: int, divided: bool) ->
     assert ("D3" in found.rules) is divided
     if not divided:
         assert "ms instead of" in next(iter(found.rewritten.rewrites.reasons.values()))
+
+
+SLICES = "a0 = Slice ({0}, zero, two, one)\na2 = Slice ({0}, two, six, one)\n"
+
+
+@pytest.mark.parametrize(
+    ("cut", "out"),
+    [
+        case("a Split or Slice along another axis", "a0, a2 = Split <axis = 2> (c, sizes)", "[1,6,2,6] y0, float[1,6,4,6] y1"),
+        case("parts that are not constant", "e = Cast <to = 7> (k)\na0 = Slice (c, zero, e, one)\na2 = Slice (c, two, six, one)", "[1,n,6,6] y0, float[1,4,6,6] y1"),
+    ],
+)  # fmt: skip
+def test_not_other_parts(cut: str, out: str) -> None:
+    body = pair("x", "q") + f"c = Conv (q, v)\n{cut}\n" + "y0 = Relu (a0)\ny1 = Relu (a2)"
+    inputs = "float[1,3,6,6] x" + (", float[1] k" if "Cast" in cut else "")
+    numbers = {name: ARRAYS[name] for name in ("sizes", "zero", "one", "two", "six") if name in cut}
+    found = both(graph(inputs, f"float{out}", body, v=weights(5, 6, 3, 1, 1), **numbers))
+    assert "D3" not in found.rules and found.ops.count("Conv") == 1
