@@ -16,9 +16,7 @@ import pytest
 
 import qdq_translator
 from qdq_translator.api.functions import OPTIONS
-from qdq_translator.board.deployment import _repeated
 from qdq_translator.cli import main
-from qdq_translator.core.command_options import DeployOptions
 from qdq_translator.core.errors import UserError
 from qdq_translator.lab.simulate.boxes import box_decisions
 from qdq_translator.lab.simulate.images import ImageOptions, Placed, exported_size, image_options
@@ -200,24 +198,6 @@ def test_preprocessing_by_the_models_metadata() -> None:
     asked.image_mean = [123.0]
     with pytest.raises(UserError, match=r"from 0 to 1\. Divide it by 255 \(0\.4824\)"):
         image_options(asked, {})
-
-
-def test_a_next_command_prepares_images_as_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """And one without data keeps the sizes that were given; a file that is no image is named alone."""
-    monkeypatch.chdir(tmp_path)
-    yolo(tmp_path / "yolo.onnx")
-    dataset(tmp_path / "shapes")
-    photos = str(Path("shapes", "images", "val"))
-    assert main(["translate", "yolo.onnx", photos, "--preprocess", "bgr", "mean=0.5,0.25,0"]) == 0
-    printed = capsys.readouterr().out
-    assert f"verify yolo.onnx {photos} --preprocess mean=0.5,0.25,0.0 colors=bgr\n" in printed
-    found = _repeated(DeployOptions("m.onnx", board="agx-orin", shapes=["x:1x3x8x8"]))
-    assert found == ["m.onnx", "DATA", "--board", "agx-orin", "--shapes", "x:1x3x8x8"]
-    Path(photos, "z.png").write_bytes(b"no image")
-    assert main(["translate", "yolo.onnx", photos]) == 1
-    assert "z.png is not an image: its format is not known. Remove" in capsys.readouterr().err
 
 
 def test_letterbox_as_ultralytics_has_it(tmp_path: Path) -> None:

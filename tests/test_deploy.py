@@ -402,16 +402,6 @@ def test_names_of_any_characters_in_the_header(tmp_path: Path) -> None:
     assert done.stdout.split(b"\0")[:-1] == [name.encode("utf-8", "surrogateescape") for name in names]
 
 
-def test_a_model_whose_name_reads_like_an_option(tmp_path: Path) -> None:
-    shutil.copy(EXAMPLE_MODEL, tmp_path / "-x.onnx")
-    bundle = tmp_path / "b"
-    asked = ["deploy", str(tmp_path / "-x.onnx"), "--board", "jetpack-6.2", "-o", str(bundle)]
-    assert main([*asked, "--skip", "verify"]) == 0
-    assert not [path for path in bundle.rglob("*") if path.name.startswith("-")]
-    for script in bundle.rglob("*.sh"):
-        assert not re.search(r"(?<![\w-])-x", script.read_text()), script
-
-
 # ---------------------------------------------------------------- the answer
 
 

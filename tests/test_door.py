@@ -205,13 +205,3 @@ def test_arrays_come_as_numpy_wrote_them(shape: tuple[int, ...], order: Any, kin
     for read, expected in ((read_npy(tmp_path / "a.npy"), values), (arrays["a"], values), (arrays["b"], values.T)):
         assert read.dtype == expected.dtype
         np.testing.assert_array_equal(read, expected)
-
-
-def test_the_next_command_of_a_name_that_reads_like_an_option(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(EXAMPLE_MODEL, "-x.onnx")
-    assert main(["translate", "./-x.onnx", "-o", "./-out"]) == 0 and main(["report", "-t", "./-out"]) == 0
-    commands = [line.strip() for line in capsys.readouterr().out.split("next:")[-1].splitlines() if "verify" in line]
-    assert commands == ["qdq-translator verify ./-x.onnx -t ./-out"]

@@ -26,6 +26,7 @@ from qdq_translator.translation.qdq import pairs
 from qdq_translator.translation.qdq import restore as qdq_restore
 from qdq_translator.translation.quantizers.saturation import saturate, saturate_at, saturate_both
 from tests.conftest import SHARED, need_shared
+from tests.small_models import model
 
 quantization = pytest.importorskip("onnxruntime.quantization")
 ACTIVATIONS = ("Relu", "Clip", "HardSwish", "Sigmoid", "Tanh", "Neg")
@@ -48,10 +49,12 @@ def float_network(seed: int) -> onnx.ModelProto:
         x = f"a{index}"
     nodes += ["s = Add (a3, a1)", "p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (s)", "y = Conv (p, wl)"]
     init["wl"] = random.normal(0, 0.3, (4, 6, 1, 1)).astype(np.float32)
-    text = '<ir_version: 8, opset_import: ["" : 14]> g (float[1,3,12,12] x) => (float[1,4,6,6] y) {' + "\n".join(nodes)
-    made = onnx.parser.parse_model(text + "}")
-    made.graph.initializer.extend(onnx.numpy_helper.from_array(values, name) for name, values in init.items())
-    return made
+    return model("g (float[1,3,12,12] x) => (float[1,4,6,6] y) {" + "\n".join(nodes) + "}", 14, **init)
+
+
+def floats(text: str, opset: int = 14, **arrays: Any) -> Graph:
+    """A graph in ONNX's textual form with initializers in single precision."""
+    return Graph.from_model(model(text, opset, **{n: np.asarray(values, np.float32) for n, values in arrays.items()}))
 
 
 class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
@@ -162,12 +165,7 @@ def small(body: str = BODY, factor: float = 1.0, back: float = 1.0) -> Graph:
         "low": np.float32(-2 * factor),
         "high": np.float32(9 * factor),
     }
-    text = f'<ir_version: 8, opset_import: ["" : 14]> g (float[1,3,8,8] x) => (float[1,5,a,b] y) {{ {body} }}'
-    made = onnx.parser.parse_model(text)
-    made.graph.initializer.extend(
-        onnx.numpy_helper.from_array(np.asarray(values, np.float32), name) for name, values in arrays.items()
-    )
-    return Graph.from_model(made)
+    return floats(f"g (float[1,3,8,8] x) => (float[1,5,a,b] y) {{ {body} }}", **arrays)
 
 
 @pytest.mark.parametrize(
@@ -223,15 +221,11 @@ def test_equal_nodes_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("bias", "same"), [("row", True), ("vector", True), ("other", False)])
 def test_a_bias_behind_its_product_is_no_difference(bias: str, same: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Gemm and the Gemm and Add that a translation makes of it compute the same, whatever the shape of the bias."""
-    head = '<ir_version: 8, opset_import: ["" : 14]> g (float[2,3] x) => (float[2,4] y) {'
     values = {"w": np.arange(12).reshape(3, 4), "vector": np.arange(4), "row": np.arange(4)[None], "other": np.ones(4)}
     sides = []
     for body in ("y = Gemm (x, w, vector)", f"m = Gemm (x, w)\ny = Add (m, {bias})"):
-        made = onnx.parser.parse_model(f"{head} {body} }}")
-        made.graph.initializer.extend(
-            onnx.numpy_helper.from_array(v.astype(np.float32), n) for n, v in values.items() if n in body
-        )
-        sides.append(Graph.from_model(made))
+        used = {name: array for name, array in values.items() if name in body}
+        sides.append(floats(f"g (float[2,3] x) => (float[2,4] y) {{ {body} }}", **used))
     if same:
         monkeypatch.delattr(Session, "run")  # nothing is to be run
     assert (difference(*sides, {}) is None) == same
@@ -239,19 +233,15 @@ def test_a_bias_behind_its_product_is_no_difference(bias: str, same: bool, monke
 
 def test_chaos_is_said_instead(tmp_path: Path) -> None:
     """A network that amplifies the last bit of its weights has no function beyond that."""
-    lines = ["t0 = Mul (x, g)", *(f"t{i + 1} = Sin (s{i})\ns{i + 1} = Mul (t{i + 1}, g)" for i in range(12))]
-    lines[0] = "s0 = Mul (x, g)"
-    text = f'<ir_version: 8, opset_import: ["" : 14]> g (float[1,64] x) => (float[1,64] y) {{ {chr(10).join(lines)} y = Sin (s12) }}'
-    explicit = onnx.parser.parse_model(text)
-    explicit.graph.initializer.append(onnx.numpy_helper.from_array(np.full(64, 31.4, np.float32), "g"))
-    other = onnx.ModelProto.FromString(explicit.SerializeToString())
-    for node in list(other.graph.node):
-        for which in (node.input, node.output):
-            which[:] = [name if name in ("x", "y", "g") else f"{name}_" for name in which]
-    other.graph.initializer[0].CopyFrom(
-        onnx.numpy_helper.from_array(np.full(64, np.nextafter(np.float32(31.4), np.float32(99))), "g")
-    )
-    found = difference(Graph.from_model(explicit), Graph.from_model(other), {})
+
+    def network(factor: np.float32, t: str) -> Graph:
+        """t: how its tensors are called."""
+        lines = " ".join(f"{t}{i + 1} = Sin (s{t}{i}) s{t}{i + 1} = Mul ({t}{i + 1}, g)" for i in range(12))
+        body = f"s{t}0 = Mul (x, g) {lines} y = Sin (s{t}12)"
+        return floats(f"g (float[1,64] x) => (float[1,64] y) {{ {body} }}", g=np.full(64, factor))
+
+    factor = np.float32(31.4)
+    found = difference(network(factor, "t"), network(np.nextafter(factor, np.float32(99)), "u"), {})
     assert found is not None and found.chaos and found.db < 20
 
 
@@ -265,12 +255,8 @@ def test_a_clamp_under_the_name_of_its_relu(bound: str, same: bool) -> None:
         (f"r = Clip (a, zero, {bound})\ns0 = Mul (r, g)", ("Div", "h")),
     ):
         body = f"a = Mul (x, half)\n{clamp}\n{chaos.format(*how * 12)}\ny = Sin (s12)"
-        made = onnx.parser.parse_model(
-            f'<ir_version: 8, opset_import: ["" : 14]> g (float[1,64] x) => (float[1,64] y) {{ {body} }}'
-        )
         values = {"g": 31.4, "h": 1 / 31.4, "half": 0.5, "zero": 0.0, "two": 2.0, "three": 3.0}
-        made.graph.initializer.extend(onnx.numpy_helper.from_array(np.float32(v), n) for n, v in values.items())
-        sides.append(Graph.from_model(made))
+        sides.append(floats(f"g (float[1,64] x) => (float[1,64] y) {{ {body} }}", **values))
     assert (difference(*sides, {}) is None) == same
 
 
@@ -299,10 +285,8 @@ def test_a_bound_inside_an_activation_is_reached(line: str, wrong: float) -> Non
     body = open_ended + ("y = Mul (c, d)" if whole else "y = Identity (d)")
     sides = []
     for text in (f"y = {line}", body):
-        made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 14]> {head}{text}}}')
         values = {"w": weights, "alpha": 1 / 6 if whole else 0.2, "beta": 0.5, "zero": 0.0, "wrong": wrong}
-        made.graph.initializer.extend(onnx.numpy_helper.from_array(np.float32(v), n) for n, v in values.items())
-        sides.append(Graph.from_model(made))
+        sides.append(floats(f"{head}{text}}}", **values))
     assert difference(*sides, {}) is not None
 
 
@@ -335,15 +319,13 @@ def test_a_small_rest_behind_weights_of_128_steps_is_no_other_function(zero: str
 
 def test_on_a_dla_only_bounds_that_data_reach_stay(tmp_path: Path) -> None:
     """Q9: a two-sided Clip is several layers of the DLA; without data it stays, with data if they reach it."""
-    text = """<ir_version: 8, opset_import: ["" : 14]> g (float[1,8,6,6] x) => (float[1,8,6,6] y)
+    text = """g (float[1,8,6,6] x) => (float[1,8,6,6] y)
         <float s = {0.02}, uint8 z = {100}, float t = {0.02}, uint8 u = {90}, float ws = {0.004}, int8 w0 = {0}> {
         q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z) w = DequantizeLinear (wq, ws, w0) c = Conv (d, w)
         p = QuantizeLinear (c, t, u) e = DequantizeLinear (p, t, u) v = DequantizeLinear (vq, ws, w0) y = Conv (e, v) }"""
-    model, random = onnx.parser.parse_model(text), np.random.default_rng(0)
-    for name in ("wq", "vq"):
-        codes = random.integers(-127, 128, (8, 8, 1, 1)).astype(np.int8)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(codes, name))
-    onnx.save(model, tmp_path / "m.onnx")
+    random = np.random.default_rng(0)
+    codes = {name: random.integers(-127, 128, (8, 8, 1, 1)).astype(np.int8) for name in ("wq", "vq")}
+    onnx.save(model(text, 14, **codes), tmp_path / "m.onnx")
     counts = {}
     for name, deviation in (("within", 0.4), ("beyond", 4.0)):
         np.savez(tmp_path / f"{name}.npz", x=random.normal(0, deviation, (8, 8, 6, 6)).astype(np.float32))
@@ -352,10 +334,10 @@ def test_on_a_dla_only_bounds_that_data_reach_stay(tmp_path: Path) -> None:
         counts[name] = [node.op_type for node in made.graph.nodes].count("Clip")
         assert any("idle" in d.data for d in made.diagnostics) == (name == "within")
         files = made.save(tmp_path / name)
-        asked = Options(
-            model=str(tmp_path / "m.onnx"), data=str(tmp_path / f"{name}.npz"), translation=str(files.folder)
+        asked = {"data": str(tmp_path / f"{name}.npz"), "translation": str(files.folder)}
+        assert (
+            verify(Options(model=str(tmp_path / "m.onnx"), **asked))["verdict"]["overall"] == "within expected rounding"
         )
-        assert verify(asked)["verdict"]["overall"] == "within expected rounding"
     plain = translate(str(tmp_path / "m.onnx"), TranslateOptions(preset="dla", dla_rewrites="off"))
     counts["no data"] = [node.op_type for node in plain.graph.nodes].count("Clip")
     assert counts == {"within": 0, "beyond": 2, "no data": 2}
@@ -386,20 +368,12 @@ def test_a_small_rest_of_a_large_sum_is_not_its_rounding(scale: float, same: boo
     weights = np.random.default_rng(0).normal(0, 1, (512, 1)).astype(np.float32)
     weights[-1] -= weights.sum()
     step = np.abs(weights).max() / 127
-    body = "g = Mul (x, little)\ns = Sigmoid (g)\ny = Gemm (s, {})"
-    head = '<ir_version: 8, opset_import: ["" : 14]> g (float[1,512] x) => (float[1,1] y) {'
+    body = "g = Mul (x, little)\ns = Sigmoid (g)\ny = Gemm (s, w)"
+    rounded = {"q": np.round(weights / step).astype(np.int8), "step": np.float32(step * scale)}
     sides = []
-    for text, values in (
-        (body.format("w"), {"w": weights}),
-        (
-            "w = DequantizeLinear (q, step)\n" + body.format("w"),
-            {"q": np.round(weights / step).astype(np.int8), "step": np.float32(step * scale)},
-        ),
-    ):
-        made = onnx.parser.parse_model(f"{head} {text} }}")
-        arrays = {"little": np.float32(1e-3), **values}
-        made.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(v), n) for n, v in arrays.items())
-        sides.append(Graph.from_model(made))
+    for text, values in ((body, {"w": weights}), (f"w = DequantizeLinear (q, step)\n{body}", rounded)):
+        network = f"g (float[1,512] x) => (float[1,1] y) {{ {text} }}"
+        sides.append(Graph.from_model(model(network, 14, little=np.float32(1e-3), **values)))
     assert difference(*sides, {}, 20.0) is not None
     if same:
         OnnxRuntime().check_pairs(*sides, {}, Diagnostics())

@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import os
-import re
 import subprocess
 import sys
 import tarfile
@@ -136,34 +135,6 @@ def test_a_failed_build_is_explained(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "[no-dla]" in said.out and "The engine was not built" in said.err
 
 
-def test_broken_and_foreign_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = made(tmp_path, "fusion")
-    archive = board(files, tmp_path, SimulationOptions())
-
-    def refused(path: Path, sentence: str) -> None:
-        assert main(["report", str(path), "-t", str(files.folder)]) == 1
-        assert re.search(sentence, capsys.readouterr().err)
-
-    whole = archive.read_bytes()
-    (tmp_path / "cut.tar.gz").write_bytes(whole[: len(whole) // 2])
-    refused(tmp_path / "cut.tar.gz", "is not an archive of collect.sh")
-    (tmp_path / "empty.tar.gz").write_bytes(b"")
-    refused(tmp_path / "empty.tar.gz", "is not an archive of collect.sh")
-    with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as evil:
-        evil.add(files.folder / "build.log", "../build.log")
-    refused(tmp_path / "evil.tar.gz", "contains no board_info.txt")
-    assert not (tmp_path.parent / "build.log").exists()
-    info = files.folder / "board_info.txt"
-    for change, sentence in (("schema_version=1", "has schema_version 7"), ("model=", "is of another model")):
-        text = info.read_text()
-        changed = text.replace(change, "schema_version=7" if change[0] == "s" else "model=0")
-        with tarfile.open(tmp_path / "x.tar.gz", "w:gz") as other:
-            (tmp_path / "board_info.txt").write_text(changed)
-            other.add(tmp_path / "board_info.txt", "board_info.txt")
-            other.add(files.folder / "build.log", "build.log")
-        refused(tmp_path / "x.tar.gz", sentence)
-
-
 @pytest.mark.parametrize("name", PROBES)
 def test_probes_are_networks(name: str) -> None:
     made_network = network(name)
@@ -236,6 +207,7 @@ def ingested(archive: Path, files: TranslationFiles, capsys: pytest.CaptureFixtu
         ({"board": "\x1b]0;PWNED\x07\x1b[8m\x9b2J\u202e"}, 0, "\\u001b]0;PWNED\\u0007\\u001b[8m\\u009b2J\\u202e"),
         ({"board": "x" * 10_000}, 1, "more than 200 characters in 'board'"),
         ({"model": ""}, 1, "is of another model"),
+        ({"schema_version": "7"}, 1, "has schema_version 7"),
     ],
 )
 def test_what_board_info_says_is_checked_and_printed_escaped(

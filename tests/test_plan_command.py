@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from pathlib import Path
 from typing import Any, Callable
 
@@ -15,9 +14,8 @@ import pytest
 from benchmarks.networks import residual
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.api import requests
-from qdq_translator.board.engine.board import fit_board, read_profile
+from qdq_translator.board.engine.board import fit_board
 from qdq_translator.cli import main
-from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.command_options import PlanOptions
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.files import TranslationFiles
@@ -130,27 +128,6 @@ def test_a_region_of_the_dla_is_one_row(board: tuple[TranslationFiles, dict[str,
     assert found.rows == 1 and found.after < 0.05 < found.before
 
 
-def test_profiles_that_do_not_belong_are_refused(
-    board: tuple[TranslationFiles, dict[str, float]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files, times = board
-    profile = tmp_path / "profile"
-    command = ["report", "--profile", str(profile), "-t", str(files.model), "--fit", str(tmp_path / "board.json")]
-    profile.write_text(trtexec_profile({**times, "other_conv": 1.0, "third": 1.0}))
-    assert main(command) == 1
-    assert "'other_conv'" in capsys.readouterr().err
-    profile.write_text(trtexec_profile({"{ForeignNode[" + next(iter(times)).split(" + ")[0] + "...elsewhere]}": 1.0}))
-    assert main(command) == 1
-    assert "'elsewhere'" in capsys.readouterr().err
-    for bad in ("", "[]", "{}", "[1]", "a,b\n1,2\n", "layer_name,start_ms,end_ms\nx,1,soon\n"):
-        profile.write_text(bad)
-        with pytest.raises(UserError):
-            read_profile(str(profile))
-        assert main(command) == 1
-    assert main(command[:-2]) == 2
-    assert not (tmp_path / "board.json").exists()
-
-
 def _families() -> dict[str, Path]:
     """Family of the zoo's small models -> its first export."""
     return {path.stem.partition("__")[0]: path for path in reversed(zoo_paths("mini/*.onnx"))}
@@ -175,13 +152,3 @@ def test_plan_and_translate_agree(family: str, on: str) -> None:
     differ = {name: (row, planned_rows[name]) for name, row in rows.items()}
     assert [name for name, (a, b) in differ.items() if a.device != b.device] == []
     assert [a.reason for a, b in differ.values() if a.precision != b.precision and "scale" not in a.reason] == []
-
-
-@pytest.mark.parametrize("board", ["orin-nano", "agx-orin"])
-def test_first_screens_have_a_time_and_no_numbers_of_rules(board: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also on a board without a DLA, and for an open batch."""
-    on_gpu = "ms on the GPU (estimate)" if board == "orin-nano" else "ms on the DLA (estimate)"
-    for network in (EXAMPLE_MODEL, "e2e_workflow/detector/detector_qat.onnx"):
-        assert main(["plan", str(network), "--board", board]) == 0
-        said = " ".join(capsys.readouterr().out.split())
-        assert on_gpu in said and not re.search(r"\b(?:[A-Z]\d+,|[IWE]-[A-Z]\d|D\d+ \d+x|rule [A-Z])", said), said

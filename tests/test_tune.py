@@ -29,7 +29,6 @@ from qdq_translator.core.formats.files import TranslationFiles
 from qdq_translator.core.formats.tune_rows import Cost, Cure, Goal, Measured, Ranking, Tuned
 from qdq_translator.core.formats.verify_rows import Account, Rounding
 from qdq_translator.core.switch import alone, appear_together
-from qdq_translator.core.workers.cluster import PATIENCE
 from qdq_translator.lab.simulate.account import Candidate, Entry
 from qdq_translator.lab.simulate.boxes import overlap
 from qdq_translator.lab.simulate.calibration.histogram import Histogram
@@ -47,7 +46,6 @@ from qdq_translator.lab.tune.points import Point, proposals
 from qdq_translator.lab.tune.run import recover
 from qdq_translator.translation.ir.graph import Graph
 from qdq_translator.translation.translator import Translation
-from tests.dask_cluster import free_port
 from tests.small_models import model
 from tests.tuning_rows import tuned as made_up
 
@@ -385,19 +383,6 @@ def test_data_that_change_under_way_end_the_search(
     assert main([*asked, "--metric", f"{tmp_path / 'spoils.py'}:m"]) == 1
     assert "changed while it was read" in capsys.readouterr().err
     assert not (tmp_path / "t" / "spread_tune.json").exists()
-
-
-def test_a_scheduler_or_a_provider_that_is_not_there(
-    spread: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = ["tune", "-i", str(spread), "--data", str(DATA), "--max_drop", "1", "-o", str(tmp_path / "t")]
-    assert main([*asked, "--provider", "gpux"]) == 1
-    assert "no provider 'gpux'" in capsys.readouterr().err
-    pytest.importorskip("distributed")
-    assert main([*asked, "--scheduler", f"tcp://127.0.0.1:{free_port()}"]) == 1
-    assert "cannot be reached" in capsys.readouterr().err
-    assert 2 * PATIENCE <= 10  # seconds: for the scheduler, and for a first worker
-    assert not list((tmp_path / "t").glob("spread*"))
 
 
 def test_a_journal_of_another_search_is_refused(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import struct
 from pathlib import Path
@@ -16,7 +15,6 @@ import pytest
 import qdq_translator as qt
 from benchmarks.verdict import by_chance, campaign, cases, judged, table
 from qdq_translator import TranslateOptions, translate
-from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.commands.verify import Options
 from qdq_translator.core.formats import verify_rows
@@ -86,15 +84,6 @@ def test_the_quantile_of_chi_square(samples: int, tail: float, quantile: float) 
     assert samples * most_of_usual(samples, FALSE_ALARM / tail) == pytest.approx(quantile, rel=5e-3)
 
 
-def test_a_sound_translation_rounds(files: TranslationFiles, capsys: pytest.CaptureFixture[str]) -> None:
-    assert verdict_of(files) == ROUNDING
-    argv = ["verify", "-i", str(EXAMPLE_MODEL), "-t", str(files.folder)]
-    assert main(argv) == 0 and "not measured: random inputs" in capsys.readouterr().out
-    assert main([*argv, "--inputs", str(SAMPLES)]) == 0
-    out = capsys.readouterr().out
-    assert "Verdict: within expected rounding" in out and "Random inputs" not in out
-
-
 @pytest.mark.parametrize("factor, expected", [(1.0, ROUNDING), (0.1, BROKEN), (16.0, SUSPICIOUS)])
 def test_a_scale_that_is_not_the_model_s(factor: float, expected: str, files: TranslationFiles) -> None:
     """Of the input of a layer in the middle, in the cache that TensorRT would read."""
@@ -159,17 +148,6 @@ def test_a_network_that_amplifies_its_own_rounding_is_not_another_function() -> 
     assert 0 < found["x10"] < 20
 
 
-def test_another_model_than_the_translated_one_is_status_1(
-    files: TranslationFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = onnx.load(EXAMPLE_MODEL)
-    other.doc_string = "saved again"
-    onnx.save(other, tmp_path / "again.onnx")
-    assert main(["verify", "-i", str(tmp_path / "again.onnx"), "-t", str(files.folder), "--json"]) == 1
-    captured = capsys.readouterr()
-    assert json.loads(captured.out)["stale"] is True and "is not the file that was translated" in captured.err
-
-
 def test_planted_faults_are_noticed(tmp_path: Path) -> None:
     """A part of `python -m benchmarks.verdict`: the files agree with each other, only the model tells that they are wrong."""
     digits = cases(tmp_path)[0]
@@ -197,24 +175,6 @@ def test_ranges_that_do_not_fit_the_data_are_broken(tmp_path: Path) -> None:
     right = judged(glyphs)
     assert found is not None and right is not None
     assert right.verdict == ROUNDING and found.verdict == BROKEN and found.metric < right.metric - 40
-
-
-def test_broken_and_suspicious_are_status_1_and_the_latter_may_be_allowed(
-    files: TranslationFiles, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """On the scales of a translation whose files agree with each other."""
-    argv = ["verify", "-i", str(EXAMPLE_MODEL), "-t", str(files.folder), "--inputs", str(SAMPLES), "--samples", "16"]
-    assert main(argv) == 0
-    for factor, word, allowed in ((2.0, "suspicious", 0), (0.02, "broken", 1)):
-        translation = translate(EXAMPLE_MODEL, COVERED)
-        name = "/layer2/relu/Relu_output_0"
-        translation.tensor_scales[name] *= factor
-        translation.save(files.folder)
-        assert main(argv) == 1
-        said = capsys.readouterr()
-        assert word in said.err and f"'{name}'" in said.err
-        assert "next:\n  qdq-translator translate" in said.out
-        assert main([*argv, "--allow_suspicious"]) == allowed
 
 
 # ---------------- decisions, floors, metrics, correlated rounding

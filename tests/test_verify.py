@@ -312,22 +312,6 @@ def test_large_weights_do_not_become_part_of_a_message(
     assert verify(Options(**options, samples=2, per_layer=True)) == beside
 
 
-def test_a_model_of_another_translation_does_not_flood_the_terminal(
-    files: TranslationFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for path in files.folder.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    report = json.loads((tmp_path / files.report.name).read_text())
-    report["integrity"]["model"] = {part: {} for part in report["integrity"]["model"]}
-    (tmp_path / files.report.name).write_text(json.dumps(report))
-    command = ["verify", "-i", str(DIGITS), "-t", str(tmp_path), "--samples", "1"]
-    assert main(command) == 1
-    short = capsys.readouterr().err.splitlines()
-    assert len(short) == 21 and short[-1].endswith("more (--verbose)")
-    assert main([*command, "--verbose"]) == 1
-    assert len(capsys.readouterr().err.splitlines()) == 20 + int(short[-1].split()[3])
-
-
 def test_at_most_40_lines_without_all(
     files: TranslationFiles, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
