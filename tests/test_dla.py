@@ -67,86 +67,8 @@ def weight(*shape: int) -> dict[str, np.ndarray]:
     return {"w": np.ones(shape, np.float32)}
 
 
-# (operator, attributes, input, output, further inputs, arrays, limits that are not kept)
-CASES: list[tuple[str, str, str, str, str, dict[str, np.ndarray], str]] = [
-    ("Conv", "", "1,4,8,8", "1,4,6,6", ", w", weight(4, 4, 3, 3), ""),
-    ("Conv", "", "1,4,40,8", "1,4,8,6", ", w", weight(4, 4, 33, 3), "C2"),
-    ("Conv", "", "1,4,40,8", "1,4,9,6", ", w", weight(4, 4, 32, 3), ""),
-    ("Conv", "", "1,4,8", "1,4,6", ", w", weight(4, 4, 3), "C1"),
-    ("Conv", "pads=[1,1,1,1]", "1,4,8,8", "1,4,8,8", ", w", weight(4, 4, 3, 3), ""),
-    ("Conv", "pads=[0,0,1,1]", "1,4,8,8", "1,4,7,7", ", w", weight(4, 4, 3, 3), "C5"),
-    ("Conv", 'auto_pad="SAME_UPPER", strides=[2,2]', "1,4,8,8", "1,4,4,4", ", w", weight(4, 4, 3, 3), "C5"),
-    ("Conv", 'auto_pad="VALID", strides=[2,2]', "1,4,8,8", "1,4,3,3", ", w", weight(4, 4, 3, 3), ""),
-    ("Conv", 'auto_pad="SAME_UPPER"', "1,4,8,8", "1,4,8,8", ", w", weight(4, 4, 3, 3), ""),
-    ("Conv", "pads=[3,3,3,3]", "1,4,8,8", "1,4,12,12", ", w", weight(4, 4, 3, 3), "C4"),
-    ("Conv", "pads=[32,32,32,32]", "1,4,8,8", "1,4,39,39", ", w", weight(4, 4, 34, 34), "C2 C3"),
-    ("Conv", "strides=[9,1]", "1,4,20,8", "1,4,2,6", ", w", weight(4, 4, 3, 3), "C6"),
-    ("Conv", "dilations=[33,1]", "1,4,80,8", "1,4,14,6", ", w", weight(4, 4, 3, 3), "C7"),
-    ("Conv", "dilations=[32,1]", "1,4,80,8", "1,4,16,6", ", w", weight(4, 4, 3, 3), ""),
-    ("Conv", "", "1,1,1,1", "1,8193,1,1", ", w", weight(8193, 1, 1, 1), "C8 G2"),
-    ("Conv", "group=8193", "1,8193,1,1", "1,8193,1,1", ", w", weight(8193, 1, 1, 1), "C8 C9 G2"),
-    ("ConvTranspose", "strides=[2,2]", "1,4,8,8", "1,4,16,16", ", w", weight(4, 4, 2, 2), ""),
-    ("ConvTranspose", "", "1,4,8,8", "1,4,8,71", ", w", weight(4, 4, 1, 64), ""),
-    ("ConvTranspose", "", "1,4,8,8", "1,4,8,72", ", w", weight(4, 4, 1, 65), "T2"),
-    ("ConvTranspose", "", "1,4,8,8", "1,4,30,30", ", w", weight(4, 4, 23, 23), "T3"),
-    ("ConvTranspose", "pads=[1,1,1,1]", "1,4,8,8", "1,4,8,8", ", w", weight(4, 4, 3, 3), "T5"),
-    ("ConvTranspose", "group=2", "1,4,8,8", "1,4,9,9", ", w", weight(4, 2, 2, 2), "T6"),
-    ("ConvTranspose", "dilations=[2,2]", "1,4,8,8", "1,4,10,10", ", w", weight(4, 4, 2, 2), "T7"),
-    ("MaxPool", "kernel_shape=[8,8]", "1,4,8,8", "1,4,1,1", "", {}, ""),
-    ("MaxPool", "kernel_shape=[9,1]", "1,4,9,8", "1,4,1,8", "", {}, "P2"),
-    ("MaxPool", "kernel_shape=[2,2], strides=[17,1]", "1,4,20,8", "1,4,2,7", "", {}, "P4"),
-    ("MaxPool", "kernel_shape=[3]", "1,4,8", "1,4,6", "", {}, "P1"),
-    ("MaxPool", "kernel_shape=[2,2], dilations=[2,2]", "1,4,8,8", "1,4,6,6", "", {}, "P7"),
-    ("Relu", "", "1,4,8,8", "1,4,8,8", "", {}, ""),
-    ("Relu", "", "1,4", "1,4", "", {}, "A3"),
-    ("Relu", "", "1,8193", "1,8193", "", {}, "A3 G2"),
-    ("Concat", "axis=1", "1,4,8,8", "1,8,8,8", ", x", {}, ""),
-    ("Concat", "axis=-3", "1,4,8,8", "1,8,8,8", ", x", {}, ""),
-    ("Concat", "axis=2", "1,4,8,8", "1,4,16,8", ", x", {}, "K1"),
-    ("Concat", "axis=1", "1,4,8,8", "1,4,8,8", "", {}, "K2"),
-    ("Reshape", "", "1,4,8,8", "1,8,4,8", ", r", {"r": np.array([1, 8, 4, 8])}, ""),
-    ("Reshape", "", "1,4,8,8", "1,4,64", ", r", {"r": np.array([1, 4, 64])}, "H1"),
-    ("Reshape", "", "2,4,8,8", "1,8,8,8", ", r", {"r": np.array([1, 8, 8, 8])}, "H2"),
-    ("Transpose", "perm=[0,2,3,1]", "1,4,8,8", "1,8,8,4", "", {}, ""),
-    ("Transpose", "perm=[1,0,2,3]", "2,4,8,8", "4,2,8,8", "", {}, "H2"),
-    ("Flatten", "", "1,4,8,8", "1,256", "", {}, "O1"),
-    ("GlobalAveragePool", "", "1,4,8,8", "1,4,1,1", "", {}, "O1"),
-    ("DepthToSpace", "blocksize=2", "1,4,8,8", "1,1,16,16", "", {}, "O2"),
-    ("Identity", "", "1,4,8,8", "1,4,8,8", "", {}, "O2"),
-    ("Dropout", "", "1,4,8,8", "1,4,8,8", "", {}, "O7"),
-    ("ReduceMax", "axes=[2,3]", "1,4,8,8", "1,4,1,1", "", {}, "O5 O6"),
-    ("Add", "", "1,2,2,4,8", "1,2,2,4,8", ", x", {}, "E2"),
-    ("Relu", "", "5000,4,8,8", "5000,4,8,8", "", {}, "G1"),
-    ("Relu", "", "1,4,8,9000", "1,4,8,9000", "", {}, "G2"),
-    ("MatMul", "", "1,4", "1,8", ", w", weight(4, 8), ""),
-    ("MatMul", "", "4,4", "4,4", ", x", {}, "M1"),
-    ("PRelu", "", "1,4,8,8", "1,4,8,8", ", w", weight(1, 4, 1, 1), ""),
-]
-
-
-@pytest.mark.parametrize("op, attributes, shape, out, extra, arrays, expected", CASES)
-def test_limits_that_keep_a_layer_on_the_dla_or_send_it_to_the_gpu(
-    op: str, attributes: str, shape: str, out: str, extra: str, arrays: dict[str, np.ndarray], expected: str
-) -> None:
-    layer = one(op, attributes, shape, out, extra, **arrays)
-    assert limits_of(layer) == set(expected.split())
-    assert layer.verdict == ("gpu" if expected else "dla-int8")
-    assert layer.unknown == ()
-
-
 def slice_arrays(starts: list[int], ends: list[int], axes: list[int]) -> dict[str, np.ndarray]:
     return {"b": np.array(starts), "e": np.array(ends), "a": np.array(axes)}
-
-
-def test_slice_and_split_run_in_fp16_on_channels_only() -> None:
-    channel = one("Slice", "", "1,4,8,8", "1,2,8,8", ", b, e, a", **slice_arrays([0], [2], [1]))
-    assert channel.verdict == "dla-fp16" and limits_of(channel) == {"S1"}
-    batch = one("Slice", "", "2,4,8,8", "1,4,8,8", ", b, e, a", **slice_arrays([0], [1], [0]))
-    assert batch.verdict == "gpu" and "S3" in limits_of(batch)
-    flat = one("Slice", "", "1,4,8", "1,2,8", ", b, e, a", **slice_arrays([0], [2], [1]))
-    assert flat.verdict == "gpu" and "S2" in limits_of(flat)
-    text = "g (float[1,4,8,8] x) => (float[1,2,8,8] y, float[1,2,8,8] u) { y, u = Split <axis=1> (x) }"
-    assert verdict_of("Split", plan_of(text, opset=17)).verdict == "dla-fp16"
 
 
 def test_slice_with_parameters_from_data_is_not_known_to_be_static() -> None:
@@ -158,33 +80,6 @@ def test_slice_with_parameters_from_data_is_not_known_to_be_static() -> None:
 def resize(attributes: str, factors: list[float], out: str, sizes: bool = False, **more: Any) -> Verdict:
     arrays = {"f": np.array(factors, np.int64 if sizes else np.float32)}
     return one("Resize", attributes, "1,4,8,8", out, ", , , f" if sizes else ", , f", **arrays, **more)
-
-
-def test_resize() -> None:
-    nearest = 'mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"'
-    assert resize(nearest, [1, 1, 2, 2], "1,4,16,16").verdict == "dla-int8"
-    assert resize('mode="nearest"', [1, 1, 2, 2], "1,4,16,16").verdict == "dla-int8"
-    assert limits_of(resize(nearest, [1, 1, 1.5, 2], "1,4,12,16")) == {"R2"}
-    assert limits_of(resize(nearest, [1, 2, 2, 2], "1,8,16,16")) == {"R2"}
-    assert limits_of(resize(nearest, [1, 1, 33, 1], "1,4,264,8")) == {"R2"}
-    assert limits_of(resize(nearest, [1, 4, 16, 16], "1,4,16,16", sizes=True)) == {"R1"}
-    assert limits_of(resize('mode="nearest", nearest_mode="ceil"', [1, 1, 2, 2], "1,4,16,16")) == {"R3"}
-    linear = 'mode="linear", coordinate_transformation_mode='
-    assert resize(linear + '"half_pixel"', [1, 1, 4, 4], "1,4,32,32").verdict == "dla-int8"
-    assert limits_of(resize(linear + '"half_pixel"', [1, 1, 5, 4], "1,4,40,32")) == {"R2"}
-    assert limits_of(resize(linear + '"align_corners"', [1, 1, 2, 2], "1,4,16,16")) == {"R3"}
-    assert limits_of(resize('mode="cubic"', [1, 1, 2, 2], "1,4,16,16")) == {"R3"}
-
-
-@pytest.mark.parametrize(
-    "low, high, kept",
-    [(0.0, 6.0, True), (0.0, 127.0, True), (0.0, 0.5, False), (-1.0, 1.0, False), (0.0, 128.0, False)],
-)
-def test_clip_is_native_as_a_clipped_relu(low: float, high: float, kept: bool) -> None:
-    layer = one("Clip", "", "1,4,8,8", "1,4,8,8", ", lo, hi", lo=np.float32(low), hi=np.float32(high))
-    assert layer.verdict == ("dla-int8" if kept else "gpu")
-    if not kept:
-        assert layer.findings[0].found == f"bounds [{low:g}, {high:g}]"
 
 
 RELU = ("Relu", "", "1,4,8,8", "1,4,8,8")
@@ -389,46 +284,6 @@ def test_groups_and_unknown_widths_do_not_break_the_buffer() -> None:
     assert limits_of(taller) == set()  # 5 banks for the weights' 4,608 bytes are 1; 256 entries of 11 rows are 11
     wider = conv("dilations=[8,1]", "1,512,20,64", "1,8,4,62", weight(8, 512, 3, 3), tensorrt=(8, 5, 2))
     assert limits_of(wider) == {"C11"}  # 17 rows
-
-
-def test_shape_arithmetic_is_computed_while_building() -> None:
-    text = """g (float[1,4,8,8] x) => (float[1,4,8,8] y) { s = Shape (x)  y = Reshape (x, s) }"""
-    plan = plan_of(text)
-    assert [layer.verdict for layer in plan.layers] == ["folded", "dla-int8"]
-    assert (plan.count("folded"), plan.subgraphs) == (1, 1)
-
-
-@pytest.mark.parametrize("op", ["Shape", "Size"])
-def test_sizes_are_computed_while_building(op: str) -> None:
-    plan = plan_of(f"g (float[1,4,8,8] x) => (int64[a] s, float[1,4,8,8] y) {{ y = Relu (x)\ns = {op} (y) }}")
-    assert (verdict_of(op, plan).verdict, verdict_of(op, plan).subgraph) == ("folded", -1)
-
-
-def test_unknown_shapes_are_said_and_not_guessed() -> None:
-    text = "g (float[n,4,h,w] x) => (float[n,4,h,w] y) { y = Relu (x) }"
-    plan = plan_of(text)
-    assert plan.layers[0].verdict == "dla-int8" and set(plan.layers[0].unknown) == {"G1", "G2"}
-    assert "static shapes only" in plan.notes[0] and plan.notes[1].startswith("1 layer could not")
-
-
-def test_subgraphs_end_where_data_passes_the_gpu() -> None:
-    text = """g (float[1,4,8,8] x) => (float[1,4,8,8] y)
-    { a = Relu (x)  b = Relu (a)  c = Erf (b)  d = Relu (c)  e = Add (d, a)  y = Relu (e) }"""
-    plan = plan_of(text)
-    assert [layer.subgraph for layer in plan.layers] == [0, 0, -1, 1, 1, 1]
-    assert plan.subgraphs == 2
-    text = """g (float[1,4,8,8] x) => (float[1,4,8,8] y)
-    { a = Erf (x)  b = Relu (a)  c = Relu (a)  y = Erf (b)  z = Erf (c) }"""
-    assert plan_of(text).subgraphs == 2
-    text = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) { a = Relu (x)  b = Relu (x)  y = Add (a, b) }"
-    assert plan_of(text).subgraphs == 1
-
-
-def test_more_subgraphs_than_loadables() -> None:
-    body = " ".join(f"r{i} = Relu ({'x' if i == 0 else f'e{i - 1}'}) e{i} = Erf (r{i})" for i in range(17))
-    plan = plan_of(f"g (float[1,4,8,8] x) => (float[1,4,8,8] y) {{ {body} y = Relu (e16) }}")
-    assert plan.subgraphs == 18
-    assert any("more than the 16 loadables" in note for note in plan.notes)
 
 
 def test_platform_without_dla() -> None:

@@ -14,7 +14,7 @@ from onnx import helper
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.cli import main
 from qdq_translator.commands.verify import Options
-from qdq_translator.core.errors import ModelError, UserError
+from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.rows import plain
 from qdq_translator.lab.simulate.compare import matched_rows
 from qdq_translator.lab.simulate.inputs import InputSpec, Samples, load_samples
@@ -23,7 +23,7 @@ from qdq_translator.lab.simulate.verdict import other_function
 from qdq_translator.lab.verification import verify
 from qdq_translator.translation.ir.graph import Graph
 from tests.explicit_reference import run
-from tests.small_models import model, same_function
+from tests.small_models import model
 
 S = {"s": np.float32(0.1), "z": np.int8(0), "so": np.float32(0.05)}
 WEIGHT = {"wq": np.arange(-8, 8, dtype=np.int8).reshape(4, 4, 1, 1) * 8, "ws": np.float32(0.01)}
@@ -68,19 +68,6 @@ def test_a_quantized_output_behind_a_reshape(tmp_path: Path) -> None:
     files = translate(path, TranslateOptions()).save(tmp_path / "t")
     found = verify(Options(model=str(path), translation=str(files.folder)))
     assert found["verdict"]["overall"] == "equal"
-
-
-def test_quantizers_per_channel_need_opset_13(tmp_path: Path) -> None:
-    text = """g (float[1,3,4,4] x) => (float[1,4,4,4] y) {
-        w = DequantizeLinear<axis=0>(wq, ws, wz) q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) y = Conv(d, w) }"""
-    weights = {"wq": np.ones((4, 3, 1, 1), np.int8), "ws": np.full(4, 0.1, np.float32), "wz": np.zeros(4, np.int8)}
-    for opset in (11, 12):
-        made = model(text, **S, **weights)
-        made.opset_import[0].version = opset
-        with pytest.raises(ModelError, match=r"opset 13 or later.*and quantize it again"):
-            translate(made)
-    made.opset_import[0].version = 13
-    translate(made)
 
 
 def test_a_tensorflow_lite_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -243,34 +230,6 @@ def test_an_exact_rewrite_is_json(tmp_path: Path) -> None:
     files = translate(path, TranslateOptions(preset="dla")).save(tmp_path / "t")
     for file in (files.report, files.config):
         json.loads(file.read_text(), parse_constant=lambda word: pytest.fail(word))
-
-
-def test_a_weight_of_one_number_is_no_error() -> None:
-    nodes = [
-        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], "q"),
-        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], "d"),
-        helper.make_node("Conv", ["d", "w"], ["y"], "conv"),
-    ]
-    ends = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, 4, 8, 8]) for n in "xy"]
-    values = {"w": np.float32(0.5), "s": np.float32(0.1), "z": np.int8(0)}
-    weights = [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()]
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    try:
-        translate(made, TranslateOptions(preset="dla"))
-    except UserError as error:
-        assert "Conv" in str(error)
-
-
-@pytest.mark.parametrize("how", ["ceil", "floor", "round_prefer_ceil", "round_prefer_floor"])
-@pytest.mark.parametrize("factors", [(1.5, 1), (1, 1.5), (2, 1), (0.5, 1), (1.5, 2)])
-def test_d23_moves_nothing_along_an_axis_that_keeps_its_size(how: str, factors: Any) -> None:
-    text = f"""g (float[1,2,4,6] x) => (float[1,2,a,b] y) {{
-        q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) y = Resize<mode="nearest",
-        coordinate_transformation_mode="tf_half_pixel_for_nn", nearest_mode="{how}">(d, , factors) }}"""
-    made = model(text, factors=np.array([1, 1, *factors], np.float32), **S)
-    x = np.random.default_rng(0).integers(-9, 9, (1, 2, 4, 6)).astype(np.float32) / 10
-    same_function(made, {"x": x}, preset="dla")
 
 
 def test_the_last_bit_of_a_factor_is_no_other_network() -> None:

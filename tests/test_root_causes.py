@@ -39,53 +39,6 @@ def causes_of(body: str, outputs: str = f"{SHAPE} y", **options: object) -> Tran
     return translated(model(text, **CONSTANTS), **options)
 
 
-@pytest.mark.usefixtures("without_normal_forms")
-def test_one_tensor_behind_six_convolutions() -> None:
-    """Six convolutions read what was never quantized; its other reader's other operand is quantized."""
-    body = "m = Elu (xq)" + "".join(
-        f" c{i} = Conv (m, w) " + pair(f"c{i}", f"q{i}") + f" r{i} = Relu (q{i})" for i in range(6)
-    )
-    body += " a = Add (xq, m) " + pair("a", "aq") + "y = Sum (r0, r1, r2, r3, r4, r5, aq)"
-    made = causes_of(body)
-    (cause,) = made.causes.causes
-    assert cause.tensor == "m" and cause.op == "Elu"
-    assert len(cause.layers) == 8 and cause.shared == () and cause.macs == 6 * 64 * 4 * 4
-    assert cause.sentence == (
-        "6 Conv, 1 Elu and 1 Add run in FP16 because 'm', output of Elu 'Elu_m', was never quantized "
-        "(the other operand of its reader Add 'Add_a' is)."
-    )
-    assert cause.options == ("--addtl_ops_to_infer_adjacent_scales Elu",)
-    assert [layer.cause for layer in made.plan if layer.op == "Conv"] == ["m"] * 6
-    (tried,) = made.causes.what_if
-    assert (tried.int8_layers, tried.int8_macs, tried.scales) == (14, 6144, len(made.scales) + 1)
-
-
-def test_what_follows_is_no_cause_of_its_own() -> None:
-    made = causes_of(
-        "c = Conv (xq, w) r = Relu (c) t = Transpose <perm=[0,1,3,2]> (r) e = Exp (t)"
-        + pair("e", "eq")
-        + "y = Relu (eq)"
-    )
-    (cause,) = made.causes.causes
-    assert (cause.tensor, cause.follows, cause.options) == ("c", ("r", "t"), ("--calibrate DATA",))
-    assert cause.cure == "translate with --calibrate DATA, or quantize 'c' in the model"
-    assert cause.why == "no rule passes a scale through Conv, and no rule passes one back through its reader (Relu)"
-    transpose = next(layer for layer in made.plan if layer.op == "Transpose")
-    assert transpose.cause == "c" and "it would follow from 'c'" in transpose.reason
-
-
-def test_unary_scales_are_proposed_for_a_dla_only() -> None:
-    body = "c = Conv (xq, w) a = Add (c, xq) y = Exp (a)"
-    on_gpu, _ = causes_of(body).causes.causes
-    on_dla, _ = causes_of(body, target="orin-dla").causes.causes
-    assert on_gpu.tensor == on_dla.tensor == "c"
-    assert (on_gpu.options, on_gpu.cure) == (
-        ("--calibrate DATA",),
-        "translate with --calibrate DATA, or quantize 'c' in the model",
-    )
-    assert (on_dla.options, on_dla.rule) == (("--add_unary_ew_scales_for_dla",), "S9")
-
-
 def test_branch_that_is_quantized_on_one_side_only() -> None:
     made = translate(str(need_shared(ZOO / "edge" / "branch_one_side.onnx")), as_is=True)
     assert [(c.tensor, c.macs) for c in made.causes.causes] == [("t10", 9216), ("t11", 0), ("t12", 0)]
