@@ -1,4 +1,4 @@
-"""Rules F1 to F6 and the naming of nodes: equal function for every input, refused where it would not be."""
+"""Rule F6: what opset 17 cannot express is refused. Records hold what rules F1 to F6 fold and lower."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Rules F7 (nodes that change nothing), F9 (half precision) and the constant expressions of F3: the function before and
-after in ONNX Runtime, names, scales, and what stays."""
+"""Rule F9: a network in half or double precision becomes float32. Records hold what rules F3 and F7 leave."""
 
 from __future__ import annotations
 

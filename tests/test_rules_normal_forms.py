@@ -1,4 +1,4 @@
-"""Rule F8: the same function in a form that TensorRT's parser makes no layers of its own for."""
+"""Rule F8 below opset 11, against the formula; records hold its other forms."""
 
 from __future__ import annotations
 
