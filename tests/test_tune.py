@@ -316,15 +316,6 @@ def _without_time(found: dict[str, Any], folder: Path) -> dict[str, Any]:
     return json.loads(text.replace(str(folder), "FOLDER"))  # type: ignore[no-any-return]
 
 
-def test_two_workers_find_the_same(outcome: tuple[Path, dict[str, Any]], spread: Path, tmp_path: Path) -> None:
-    folder, found = outcome
-    status, other = tuned(spread, tmp_path / "two", "--workers", "2")
-    assert status == 0 and _without_time(other, tmp_path / "two") == _without_time(found, folder)
-    for path in TranslationFiles.locate(str(folder)):
-        if path.is_file():
-            assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
-
-
 def _rows(journal: Path) -> dict[str, str]:
     if not journal.exists():
         return {}

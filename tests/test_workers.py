@@ -112,29 +112,6 @@ def translated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _verified(folder: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
-    asked = ["verify", "-i", str(MODEL), "-t", str(folder), "--inputs", str(DATA), "--samples", "40", "--json"]
-    assert main([*asked, "--audit", "--sensitivity", "--per_layer", *flags]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    del found["sensitivity"]["seconds"]
-    return found
-
-
-def test_verify_is_the_same_with_one_and_two_workers(translated: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _verified(translated, capsys) == _verified(translated, capsys, "--workers", "2")
-
-
-def test_calibration_is_the_same_with_one_and_two_workers(tmp_path: Path) -> None:
-    for number in (1, 2):
-        asked = ["translate", str(MODEL), "--calibrate", str(DATA), "--calibrate_samples", "40"]
-        assert (
-            main([*asked, "--platform", "jetpack-6.2", "--workers", str(number), "-o", str(tmp_path / str(number))])
-            == 0
-        )
-    for path in sorted((tmp_path / "1").iterdir()):
-        assert path.read_bytes() == (tmp_path / "2" / path.name).read_bytes(), path.name
-
-
 def _everything(where: Evaluation, translated: Path, folder: Path) -> dict[str, bytes]:
     """What `verify`, `translate --calibrate` and `tune` make."""
     asked = VerifyOptions(model=str(MODEL), translation=str(translated), data=str(DATA), samples=40)
@@ -155,11 +132,11 @@ def _everything(where: Evaluation, translated: Path, folder: Path) -> dict[str, 
 
 
 def test_5_workers_and_a_cluster_give_the_same_bytes_as_one(translated: Path, tmp_path: Path) -> None:
-    pytest.importorskip("distributed")
     alone = _everything(Evaluation(InProcess(1)), translated, tmp_path / "1")
     assert len(alone) > 6
     with evaluation(5) as where:
         assert _everything(where, translated, tmp_path / "5") == alone
+    pytest.importorskip("distributed")
     with dask_cluster(2, {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}) as (address, _):
         stack, where = connected(address)
         with stack:

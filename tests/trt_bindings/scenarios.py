@@ -11,6 +11,7 @@ import importlib.util
 import io
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -66,13 +67,12 @@ def scenario(
 
 def builds() -> dict[str, Any]:
     dynamic = models.network(batch="N")
-    dla = ("--target", "orin-dla")
+    dla, formats = "--target orin-dla ", "--input_io_formats int8:hwc4 --output_io_formats fp16:chw16"
     refused = [("W", "odd"), ("E", "Layer 'pool' is not supported on DLA but GPU fallback is not enabled.")]
-    parser_error = {"desc": lambda: "No importer registered for op: Frobnicate", "node": lambda: 3}
-    parser_error = {name: function() for name, function in parser_error.items()}
+    failed = [("I", "info"), ("E", "1: [builder] first"), ("E", "4: no implementation for {fc}."), ("W", "w")]
+    parser_error: dict[str, Any] = {"desc": "No importer registered for op: Frobnicate", "node": 3}
     if hasattr(trt.ParserError, "node_name"):
         parser_error.update(node_name="frob_3", node_operator="Frobnicate")
-    types8 = ("--input_io_formats", "int8:hwc4", "--output_io_formats", "fp16:chw16")
 
     def timings(folder: Path) -> None:
         (folder / "t.timing").write_text("old timings")
@@ -83,76 +83,60 @@ def builds() -> dict[str, Any]:
     def explicit_model(folder: Path) -> None:
         onnx.save(models.quantized(), str(folder / "q.onnx"))
 
-    return {
-        "gpu": scenario("gpu", "--log", "FOLDER/b.log", says=[("W", "Missing scale and zero-point for tensor mean")]),
-        "gpu_prefer": scenario("gpu_prefer", "--precision_constraints", "prefer"),
-        "options": scenario(
-            "options",
-            *("--mem_pools", "workspace:64", "dlaSRAM:0.5", "--builder_optimization_level", "4"),
-            *(
-                "--timing_cache",
-                "FOLDER/t.timing",
-                "--save_engine",
-                "FOLDER/a b.engine",
-                "--layer_info",
-                "FOLDER/i.json",
-            ),
-            before=timings,
+    rows: dict[str, tuple[str, dict[str, Any]]] = {
+        "gpu": ("--log FOLDER/b.log", {"says": [("W", "Missing scale and zero-point for tensor mean")]}),
+        "gpu_prefer": ("--precision_constraints prefer", {}),
+        "options": (
+            "--mem_pools workspace:64 dlaSRAM:0.5 --builder_optimization_level 4 --timing_cache FOLDER/t.timing "
+            "--save_engine 'FOLDER/a b.engine' --layer_info FOLDER/i.json",
+            {"before": timings},
         ),
-        "stale_timing_cache": scenario(
-            "stale", "--timing_cache", "FOLDER/t.timing", before=timings, refuses_timing_cache=True
+        "stale_timing_cache": ("--timing_cache FOLDER/t.timing", {"before": timings, "refuses_timing_cache": True}),
+        "fp16": ("--precision fp16", {}),
+        "fp32": ("--precision fp32", {}),
+        "explicit": ("-t FOLDER/q.onnx", {"before": explicit_model}),
+        "left_over_qdq": ("", {"model": models.quantized()}),
+        "dla": (f"{dla} --dla_core 1", {"not_on_dla": ("pool", "shape")}),
+        "dla_fallback": (f"{dla} --allow_gpu_fallback", {"not_on_dla": ("pool",)}),
+        "dla_refused": (dla, {"not_on_dla": ("pool",), "engine": None, "says": refused}),
+        "dla_standalone": (f"{dla} --dla_standalone {formats}", {}),
+        "dla_wrong_format": (f"{dla} --input_io_formats fp32:chw", {}),
+        "dla_none_there": (dla, {"dla_cores": 0}),
+        "dla_no_such_core": (f"{dla} --dla_core 1", {"dla_cores": 1}),
+        "dla_fp16": (f"{dla} --precision fp16", {}),
+        "int8_input_without_scale": (
+            "--input_io_formats int8:chw32",
+            {"translation": {"scales": {"r1_out": 1.0}}},
         ),
-        "fp16": scenario("fp16", "--precision", "fp16"),
-        "fp32": scenario("fp32", "--precision", "fp32"),
-        "explicit": scenario("explicit", "-t", "FOLDER/q.onnx", before=explicit_model),
-        "left_over_qdq": scenario("left_over", model=models.quantized()),
-        "dla": scenario("dla", *dla, "--dla_core", "1", not_on_dla=("pool", "shape")),
-        "dla_fallback": scenario("dla_fallback", *dla, "--allow_gpu_fallback", not_on_dla=("pool",)),
-        "dla_refused": scenario("dla_refused", *dla, not_on_dla=("pool",), engine=None, says=refused),
-        "dla_standalone": scenario("standalone", *dla, "--dla_standalone", *types8),
-        "dla_wrong_format": scenario("dla_wrong", *dla, "--input_io_formats", "fp32:chw"),
-        "dla_none_there": scenario("dla_none", *dla, dla_cores=0),
-        "dla_no_such_core": scenario("dla_core", *dla, "--dla_core", "1", dla_cores=1),
-        "dla_fp16": scenario("dla_fp16", *dla, "--precision", "fp16"),
-        "int8_input_without_scale": scenario(
-            "int8_in", "--input_io_formats", "int8:chw32", translation={"scales": {"r1_out": 1.0}}
+        "hwc4_channels": (f"{dla} {formats}", {"model": models.network(channels=5)}),
+        "dynamic": (
+            "--min_shapes images:1x3x4x4 --opt_shapes images:4x3x4x4 --max_shapes images:8x3x4x4",
+            {"model": dynamic},
         ),
-        "hwc4_channels": scenario("hwc4", *dla, *types8, model=models.network(channels=5)),
-        "dynamic": scenario(
-            "dynamic",
-            *("--min_shapes", "images:1x3x4x4", "--opt_shapes", "images:4x3x4x4", "--max_shapes", "images:8x3x4x4"),
-            model=dynamic,
+        "dynamic_dla": (f"{dla} --opt_shapes images:2x3x4x4", {"model": dynamic}),
+        "dynamic_dla_range": (
+            f"{dla} --min_shapes images:1x3x4x4 --opt_shapes images:2x3x4x4",
+            {"model": dynamic},
         ),
-        "dynamic_dla": scenario("dynamic_dla", *dla, "--opt_shapes", "images:2x3x4x4", model=dynamic),
-        "dynamic_dla_range": scenario(
-            "dynamic_dla_range", *dla, "--min_shapes", "images:1x3x4x4", "--opt_shapes", "images:2x3x4x4", model=dynamic
+        "dynamic_without_shapes": ("", {"model": dynamic}),
+        "shapes_on_static": ("--opt_shapes images:9x3x4x4", {}),
+        "parser_fails": ("", {"parser_error": parser_error}),
+        "build_fails": ("", {"before": old_engine, "engine": None, "says": failed}),
+        "no_place": ("--save_engine FOLDER", {}),
+        "comma_in_input_name": ("--opt_shapes a,b:2x3x4x4", {"model": models.network(batch="N", first="a,b")}),
+        "build_fails_silently": ("", {"engine": None}),
+        "out_of_memory": ("", {"engine": None, "says": [("E", "Requested amount of GPU memory could not be had")]}),
+        "cache_rejected": ("", {"rejects_cache": True, "engine": None}),
+        "cache_rejected_but_built": ("", {"rejects_cache": True}),
+        "odd_cache": (
+            "",
+            {"translation": {"header": "100300", "tail": ["zero: 0", "inf: 7f800000", "nonsense"]}},
         ),
-        "dynamic_without_shapes": scenario("dynamic_no", model=dynamic),
-        "shapes_on_static": scenario("static", "--opt_shapes", "images:9x3x4x4"),
-        "parser_fails": scenario("parser", parser_error=parser_error),
-        "build_fails": scenario(
-            "fails",
-            before=old_engine,
-            engine=None,
-            says=[("I", "info"), ("E", "1: [builder] first"), ("E", "4: no implementation for {fc}."), ("W", "w")],
-        ),
-        "no_place": scenario("no_place", "--save_engine", "FOLDER"),
-        "comma_in_input_name": scenario(
-            "comma", "--opt_shapes", "a,b:2x3x4x4", model=models.network(batch="N", first="a,b")
-        ),
-        "build_fails_silently": scenario("silent", engine=None),
-        "out_of_memory": scenario(
-            "memory", engine=None, says=[("E", "Requested amount of GPU memory could not be had")]
-        ),
-        "cache_rejected": scenario("rejected", rejects_cache=True, engine=None),
-        "cache_rejected_but_built": scenario("rejected_built", rejects_cache=True),
-        "odd_cache": scenario(
-            "odd", translation={"header": "100300", "tail": ["zero: 0", "inf: 7f800000", "nonsense"]}
-        ),
-        "matching_names": scenario("matching", translation={"scales": {"images": 0.5}}),
-        "verbose": scenario("verbose", "--verbose", says=[("V", "a verbose line")]),
-        "parser_flags": scenario("flags", "--parser_flags", "adjust_for_dla", "report_capability_dla"),
+        "matching_names": ("", {"translation": {"scales": {"images": 0.5}}}),
+        "verbose": ("--verbose", {"says": [("V", "a verbose line")]}),
+        "parser_flags": ("--parser_flags adjust_for_dla report_capability_dla", {}),
     }
+    return {name: scenario(name, *shlex.split(words), **more) for name, (words, more) in rows.items()}
 
 
 def translated() -> dict[str, Any]:
