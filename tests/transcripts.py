@@ -5,8 +5,9 @@
 A record (tests/records.py) holds what is made of a model; a transcript holds how it is shown and written: terminal, page, JSON,
 commands for TensorRT and Polygraphy. It is compared as records are: numbers with a tolerance, all else exactly.
 
-Sessions of `SESSIONS` show every file that a command writes. Those of `tests/data/transcripts/desk/` are the lines that begin with
-`$ ` there, run in a folder with what `desk` puts there, and show what is printed (`! `: on stderr). Beside `qdq-translator` there
+The commands of a session are the lines of its file in `tests/data/transcripts/` that begin with `$ ` or `>>> ` (Python): what is
+added there is run by `--write`. The sessions of `_FILES` show every file that a command writes. Those of `desk/` are run in a folder
+with what `desk` puts there, and show what is printed (`! `: on stderr). Beside `qdq-translator` there
 are `cat` (contents of files), `ls`, `py` (an expression, with `qt` and `np`), `engine FOLDER FILE [WORD]` (layer information as
 TensorRT would write it), `archive FOLDER FILE [WORD]` (as from a board), `unpack FILE FOLDER` (files of tests/data, from one of it). In those whose name begins with `lab_` numbers are compared with 3%.
 """
@@ -158,59 +159,16 @@ def _tuning() -> str:
     return json.dumps(plain(tuned(points, front, goal=Goal(0.1, 0.45, True), **more)))
 
 
-_SCALES: Mapping[str, Any] = {
-    "max.json": {"max": {"x": 6.35, "c": 2.0, "other": 1.0}},
-    "nvidia.json": {"int8_tensor_scales": {"x": 0.05, "y": 0.1}},
-    "rows.json": {"x": {"min": -1.0, "max": 6.35}, "c": [-3.0, 2.0], "w3": {"scale": 0.01}},
-    "aimet.json": {
-        "activation_encodings": {"x": [{"bitwidth": 8, "scale": 0.05, "offset": -128}]},
-        "param_encodings": {"w3": [{"bitwidth": 8, "scale": 0.008 * (i + 1), "offset": -128} for i in range(4)]},
-    },
-    "aimet2.json": {
-        "encodings": [
-            {"name": "x", "output_dtype": "uint8", "y_scale": 0.05, "y_zero_point": 128},
-            {"name": "w3", "output_dtype": "int8", "y_scale": [0.008, 0.016, 0.024, 0.032], "axis": 0},
-            {"name": "c", "output_dtype": "int32", "y_scale": 0.001},
-        ]
-    },
-    "onnxruntime.json": {
-        "CLS": "TensorsData",
-        "data": {n: {"lowest": -1.5, "highest": {"data": [2.0]}} for n in "xcy"},
-    },
-    "ppq.json": {
-        "configs": {
-            "Conv": {
-                "x": {"state": "ACTIVATED", "bit_width": 8, "hash": 1, "quant_min": -128, "quant_max": 127},
-                "c": {
-                    "state": "OVERLAPPED",
-                    "bit_width": 8,
-                    "hash": 2,
-                    "dominator": 1,
-                    "quant_min": -128,
-                    "quant_max": 127,
-                },
-                "y": {"state": "FP32", "bit_width": 8, "hash": 3, "quant_min": -128, "quant_max": 127},
-            }
-        },
-        "values": {"1": {"scale": 0.05, "zero_point": 0}},
-    },
-    "title.csv": "name,max\nx,6.35\nc,2.0\n",
-    "scale.csv": "x;0.05\nc;0.1\n",
-    "ranges.txt": "x: 6.35\nc: 2.0\nw3\n",
-    "table.txt": "x 6.35\nc 2.0\n",
-    "foreign.json": {"max": {"a": 1.0, "b": 1.0, "x": 1.0}},
-    "zero.json": {"scale": {"x": 0.05, "c": 0.0}},
-    "nothing.json": {"x": "y"},
-    "unsaid.csv": "x,6.35\nc,2.0\n",
-    "twice.csv": "name,max\nx,6.35\nx,2.0\n",
-    "ncnn.table": "conv_param_0 1.0 2.0\n",
-}
+def unpacked(file: str) -> list[tuple[str, str]]:
+    """(name, text) of the files that a file of tests/data holds, each behind a line `== NAME`."""
+    parts = (DATA / file).read_text(encoding="utf-8").split("== ")[1:]
+    return [(name, text) for name, _, text in (part.partition("\n") for part in parts)]
+
+
+_SCALES = dict(unpacked("scale_files.txt"))
 """Files of scales for the model `plain`: each format, and what is refused."""
 _TEXTS: Mapping[str, Callable[[], str]] = {
-    **{
-        name: functools.partial(lambda given: given if isinstance(given, str) else json.dumps(given), given)
-        for name, given in _SCALES.items()
-    },
+    **{name: functools.partial(str, text) for name, text in _SCALES.items()},
     "a.json": lambda: _engine(("Conv_7 + Relu_10", True), ("Conv_17 + Add_23 + Relu_24", False), ("Conv_31", True)),
     "b.json": lambda: _engine(("Conv_7 + Relu_10", False), ("Conv_17 + Add_23 + Relu_24", True), ("Conv_41", True)),
     "times_a.json": lambda: _profile(Conv_7__Relu_10=0.25, Conv_31=0.5),
@@ -222,7 +180,6 @@ _TEXTS: Mapping[str, Callable[[], str]] = {
 """Other files -> their content."""
 _READ = (".onnx", ".json", ".txt", ".cache", ".sh", ".html", ".h", ".md", ".py", ".pbtxt")
 """Files that are texts, or read as such."""
-_TOOLS = ("onnxruntime", "modelopt", "modelopt-torch", "pytorch-quantization")
 
 
 class Session(NamedTuple):
@@ -237,161 +194,30 @@ class Session(NamedTuple):
         return 0.03 if self.name.startswith("desk/lab_") else 1e-5
 
 
-def _views(made: str) -> tuple[str, ...]:
-    """The report of a translation as every tool shows it."""
-    return (f"report {made}", f"report {made} --all", *(f"report {made} --fix_list {tool}" for tool in _TOOLS))
+def _commands(name: str) -> tuple[str, ...]:
+    """Those of a transcript, without the exit status behind them."""
+    text = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+    lines = (re.sub(r"  # \d+$", "", line) for line in text.split("\n") if line.startswith(("$ ", ">>> ")))
+    return tuple(line[2:] if line[0] == "$" else line for line in lines)
 
 
-_TRANSLATE = (
-    "--target gpu --trt_calib_version 08602", "--trt_calib_version 110000", "--platform nothing", "--platform thor --on dla",
-    "--preset dla --platform drive-os-6.0.9", "--preset dla --cost power_mode=15W", "--preset dla --cost dla_clock=0.6",
-    "--preset dla --cost power_mode=7W", "--preset dla --cost model=tune.json", "--dla_rewrites never", "--as_is --without infer_add_scales",
-    "--preset gpu --without infer_everything", "--preset gpu --max_bits_lost 65", "--as_is --dla_output 4d", "--unify_scales data",
-    "--asymmetric keep", "--keep_model --rename_node_outputs", "--preset dla --cache_algorithm minmax", "--recover",
-    "--calibration equalize", "--preset gpu --keep_fp16 nothing", "--preset dla --fail over_ms=0.0001 on_gpu_fallback under_int8_macs=99",
-    "--preset dla --parts always --begin nothing", "--preset dla --parts always", "--preset dla --parts model --dla_rewrites off", "--graph_optimizer onnxoptimizer --strict",
-    "--preset dla --dla_rewrites force --weights float", "--preset gpu --shapes images:2x4x8x8",
-    "--as_is --addtl_ops_to_infer_adjacent_scales Elu Nothing --infer add", "--keep_norm_fp16 --preset gpu --parts always --end d",
-)  # fmt: skip
-"""Options of translate: what they change, or why they are refused."""
-_BUILD = (
-    "--mem_pools nothing:1", "--mem_pools workspace:2GiB", "--mem_pools dlaSRAM:3", "--dla_core 2", "--allow_gpu_fallback", "--dla_standalone",
-    "--input_io_formats int9:chw", "--input_io_formats int8:hwc4", "--input_io_formats int8:nothing", "--input_io_formats int8:chw,fp16:chw,fp16:chw",
-    "--output_io_formats int8:chw32", "--precision fp16 --input_io_formats int8:chw", "--precision fp32", "--precision best --print polygraphy",
-    "--builder_optimization_level 3 --platform jetpack-5.1.1", "--builder_optimization_level 3", "--parser_flags adjust_for_dla", "--timing_cache t.cache --sparsity force",
-    "--print polygraphy --timing_cache t.cache --precision_constraints prefer --mem_pools workspace:64", "--target xavier-dla", "--platform jetpack-5.1.1 --layer_info l.json",
-    "--profile times.json --skip_inference", "--profile times.json --verbose --save_engine e.engine", "--opt_shapes images:1x4x8x8", "--opt_shapes nothing:1",
-    "--input_io_formats fp16:dla_hwc4+chw,int8:dla_linear", "--mem_pools dlaSRAM:1", "--input_io_formats int8",
-    "--platform tensorrt-11.4", "--platform tensorrt-8.6", "--print polygraphy --script x.sh",
-)  # fmt: skip
-_DLA_BUILD = (
-    "--dla_core 2", "--dla_core 1 --print polygraphy", "--dla_standalone --allow_gpu_fallback", "--dla_standalone --input_io_formats fp32:chw",
-    "--dla_standalone --input_io_formats int8:dla_linear --output_io_formats fp16:dla_linear --print polygraphy", "--target gpu",
-    "--dla_standalone --input_io_formats int8:dla_hwc4 --output_io_formats int8:dla_linear --mem_pools dlaLocalDRAM:512", "--precision explicit -i mixed.onnx",
-    "--platform jetpack-5.1.1 --dla_standalone", "--dla_core 1 --allow_gpu_fallback --parser_flags adjust_for_dla", "--parser_flags nothing", "--dla_standalone", "--dla_standalone --input_io_formats int8:chw16",
-    "--mem_pools dlaSRAM:0.75",
-)  # fmt: skip
-SESSIONS = (
-    Session("options", ("mixed", "tune.json"), tuple(f"translate mixed.onnx -o made {options}" for options in _TRANSLATE)),
-    Session("builds", ("mixed",), (
-        "translate mixed.onnx --preset gpu --platform jetpack-6.2 -o gpu",
-        "translate mixed.onnx --preset dla --platform jetpack-6.2 -o dla",
-        *(f"build gpu {options}" + " --print trtexec" * ("--print" not in options) for options in _BUILD),
-        *(f"build dla {options}" + " --print trtexec" * ("--print" not in options) for options in _DLA_BUILD),
-    )),
-    Session("python", ("mixed", "residual"), (
-        ">>> translate('mixed.onnx')",
-        ">>> translate('residual.onnx', preset='dla', board='agx-orin')",
-        ">>> plan('mixed.onnx', target='orin-dla')",
-        ">>> explicit('residual.onnx')",
-    )),
-    Session("gpu", ("mixed",), (
-        "translate mixed.onnx --preset gpu --platform jetpack-6.2 --annotate -o gpu --json",
-        *_views("gpu"),
-        "report gpu --html page.html --overlay overlay.json",
-        "build gpu --print trtexec",
-        "build gpu --print polygraphy --verbose",
-        "build gpu --print trtexec --script gpu/build.sh --mem_pools workspace:2048",
-        "translate mixed.onnx --on_conflict min --asymmetric widen --verbose -o plain",
-        "report gpu --against plain --all",
-        "report plain --against gpu --html compared.html --json",
-    )),
-    Session("dla", ("mixed",), (
-        "translate mixed.onnx --preset dla --platform jetpack-6.2 -o dla",
-        *_views("dla"),
-        "report dla --html page.html --overlay overlay.json",
-        "build dla --print trtexec --allow_gpu_fallback",
-        "build dla --print trtexec",
-        "translate mixed.onnx --target orin-dla --dla_rewrites off --parts off -o off --verbose",
-        "report off --all",
-        "report off --against dla",
-        "report off --against dla --html compared.html",
-        "plan mixed.onnx --board agx-orin",
-        "plan mixed.onnx --target orin-dla --json",
-    )),
-    Session("dynamic", ("dynamic",), (
-        "translate dynamic.onnx --asymmetric widen -o out",
-        *_views("out"),
-        "report out --html page.html",
-        "translate dynamic.onnx --asymmetric widen --fail_under_int8_macs 50 -o few",
-        "translate dynamic.onnx --asymmetric widen --fail_under_int8_macs 50 --shapes x:1x4x8x8 -o few",
-        "translate dynamic.onnx --asymmetric widen --fail_under_int8_macs 50 --shapes x:1x4x8x8 -o few --as_is --addtl_ops_to_infer_adjacent_scales Elu",
-        "translate dynamic.onnx --asymmetric widen --fail_on_gpu_fallback -o few",
-        "translate dynamic.onnx --asymmetric widen --fail_on_gpu_fallback --target orin-dla --as_is --json -o few",
-        "build out --print trtexec",
-        "build out --print trtexec --opt_shapes x:1x4x8",
-        "build out --print trtexec --precision fp16 --opt_shapes x:1x4x8x8 --skip_inference",
-        "build out --print trtexec --precision explicit -i dynamic.onnx --opt_shapes x:1x4x8x8 --profile times.json",
-        "build out --print trtexec --opt_shapes x:1x4x8x8 --max_shapes x:8x4x16x16 --platform jetpack-6.0",
-        "build out --print polygraphy --opt_shapes x:1x4x8x8",
-        "translate dynamic.onnx --preset dla --shapes x:1x4x16x16 --platform jetpack-6.0 -o dla",
-        "report dla --all",
-        "translate dynamic.onnx --target xavier-dla --shapes x:1x4x16x16 --platform jetpack-5.1.1 -o xavier --verbose",
-        "build dla --print polygraphy",
-        "build dla --print trtexec --dla_standalone --input_io_formats int8:dla_hwc4 --output_io_formats fp16:chw16",
-        "report dla --html page.html",
-    )),
-    Session("attention", ("attention",), (
-        "translate attention.onnx --preset gpu --platform jetpack-6.2 -o gpu --verbose",
-        *_views("gpu"),
-        "translate attention.onnx --preset dla --platform jetpack-6.2 -o dla --verbose",
-        "report dla --all",
-        "report dla --html page.html",
-        "explicit attention.onnx -o explicit",
-        "report explicit/attention_explicit.onnx",
-        "build explicit/attention_explicit.onnx --print trtexec",
-    )),
-    Session("explicit", ("mixed", "dynamic"), (
-        "explicit mixed.onnx -o fp32 --float_type fp32",
-        "explicit mixed.onnx -o dla --target orin-dla --allow_fp16 --json",
-        "explicit dynamic.onnx -o keep --asymmetric keep --on dla --shapes x:1x4x8x8",
-        "build fp32/mixed_explicit.onnx --print trtexec --min_shapes images:1x4x8x8",
-    )),
-    Session("residual", ("residual",), (
-        "translate residual.onnx --preset dla --board orin-nx -o dla",
-        "report dla --all",
-        "translate residual.onnx --target orin-dla --keep_fp16 Conv_7 --fail_under_int8_macs 99 --fail_over_ms 0.0001 -o kept",
-        "report kept --against dla",
-        "report kept --html page.html --overlay overlay.json",
-    )),
-    Session("engines", ("residual", "a.json", "b.json", "times_a.json", "times_b.json", "tune.json", "verified.json"), (
-        "translate residual.onnx --preset gpu --platform jetpack-6.2 -o gpu",
-        "report gpu --layer_info a.json --profile times_a.json",
-        "report gpu --layer_info a.json b.json --profile times_a.json times_b.json --all --html engines.html",
-        "report gpu --layer_info b.json --profile times_b.json --json --overlay overlay.json",
-        "report gpu --tuning tune.json --verify verified.json --html page.html",
-    )),
-    Session("explicit_cache", ("plain", "dynamic", "float.cache"), (
-        "explicit plain.onnx -c float.cache -o gpu",
-        "explicit plain.onnx -c float.cache --consumer onnxruntime -o restored",
-        "explicit dynamic.onnx -o dla --asymmetric keep --on dla --shapes x:1x4x8x8 --allow_fp16",
-        "explicit dynamic.onnx -o int8 --asymmetric widen --io_types int8 --scale_type fp32",
-    )),
-    Session("deploy", ("mixed", "tail"), (
-        "deploy mixed.onnx --board agx-orin --consumers trtexec python cudla onnxruntime triton --skip recover verify -o dla",
-        "deploy mixed.onnx --board gpu --consumers trtexec deepstream ultralytics --skip recover verify -o gpu",
-        "deploy tail.onnx --board agx-orin --on dla --consumers cudla --skip recover verify -o tail",
-    )),
-    Session("scales", ("plain", *_SCALES), (
-        *(f"translate plain.onnx --scales {name} -o made --as_is" for name in _SCALES),
-        *(f"translate plain.onnx --scales {name} -o kept --keep_model" for name in ("rows.json", "aimet.json", "ppq.json")),
-    )),
-    Session("several", ("brevnet", "dynamic"), (
-        "translate brevnet.onnx dynamic.onnx --preset dla -o both",
-        "translate brevnet.onnx dynamic.onnx nothing.onnx --preset gpu -o gpu --json",
-        "report both/brevnet_int8__brevitas_noqdq.onnx --all",
-        "plan brevnet.onnx --board thor",
-    )),
-)  # fmt: skip
-
-
+_FILES = {
+    **dict.fromkeys(("builds", "gpu", "dla"), ("mixed",)),
+    **{name: (name,) for name in ("dynamic", "attention", "residual")},
+    "options": ("mixed", "tune.json"),
+    "python": ("mixed", "residual"),
+    "explicit": ("mixed", "dynamic"),
+    "engines": ("residual", "a.json", "b.json", "times_a.json", "times_b.json", "tune.json", "verified.json"),
+    "explicit_cache": ("plain", "dynamic", "float.cache"),
+    "deploy": ("mixed", "tail"),
+    "scales": ("plain", *_SCALES),
+    "several": ("brevnet", "dynamic"),
+}
+"""Session -> its files."""
+SESSIONS = tuple(Session(name, files, _commands(name)) for name, files in _FILES.items())
 SESSIONS += tuple(
-    Session(
-        f"desk/{path.stem}",
-        (),
-        tuple(line[2:] for line in path.read_text(encoding="utf-8").split("\n") if line[:2] == "$ "),
-    )
-    for path in sorted((FOLDER / "desk").glob("*.txt"))
+    Session(name, (), _commands(name))
+    for name in sorted(f"desk/{path.stem}" for path in (FOLDER / "desk").glob("*.txt"))
 )
 SESSIONS += tuple(Session(f"builder-{version}", (), ("build builder versions",)) for version in surface.recorded())
 """Builds with what the Python bindings of a version have (tests/trt_bindings): what is asked of TensorRT, and what is said."""
@@ -508,12 +334,6 @@ def archive(folder: str, file: str, word: str = "") -> None:
             "board_outputs.json",
         ):
             packed.add(name)
-
-
-def unpacked(file: str) -> list[tuple[str, str]]:
-    """(name, text) of the files that a file of tests/data holds, each behind a line `== NAME`."""
-    parts = (DATA / file).read_text(encoding="utf-8").split("== ")[1:]
-    return [(name, text) for name, _, text in (part.partition("\n") for part in parts)]
 
 
 def unpack(file: str, folder: str) -> None:
