@@ -16,13 +16,9 @@ from tests.fuzz.seeds import seeds
 from tests.small_models import model, pair
 
 _ZEROS: dict[str, Any] = {
-    "int8": np.int8(0),
-    "shifted": np.int8(-5),
-    "low": np.int8(-128),
-    "uint8": np.uint8(128),
-    "uint8_0": np.uint8(0),
+    "int8": np.int8(0), "shifted": np.int8(-5), "low": np.int8(-128), "uint8": np.uint8(128), "uint8_0": np.uint8(0),
     "uint8_3": np.uint8(3),
-}
+}  # fmt: skip
 _BETWEEN: dict[str, tuple[str, dict[str, Any]]] = {
     "nothing": ("", {}),
     "clip": ("d_c = Clip(d_q, low, high)", {"low": -127, "high": 127}),
@@ -189,12 +185,8 @@ _INSIDE = {
 def fixed() -> tuple[dict[str, onnx.ModelProto], list[str]]:
     """Models with an If that an input selects, and what --shapes says about the input."""
     arrays = {
-        "wanted": np.int64(4),
-        "far": np.float32(6),
-        "wanted1": np.int64(1),
-        "s": np.float32(0.05),
-        "z": np.int8(0),
-    }
+        "wanted": np.int64(4), "far": np.float32(6), "wanted1": np.int64(1), "s": np.float32(0.05), "z": np.int8(0),
+    }  # fmt: skip
     found = {}
     for (name, choice), (way, inside) in itertools.product(_CHOICES.items(), _INSIDE.items()):
         body = f"{choice} {pair('x', 'xd')} a = Relu(xd)  y0 = If(i) <then_branch = t () => (float[1,4] o) {{ {inside} }}, else_branch = e () => (float[1,4] o) {{ c = Abs(a)  o = Add(c, a) }}>  y = Sin(y0)"

@@ -50,23 +50,20 @@ def test_q9_looks_back_through_64_tensors(length: int, known: bool) -> None:
     assert is_non_negative(Graph.from_model(model(text)), f"t{length}") is known
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("o = Add (r, k)", True),
-        ("o = Add (r, m)", False),
-        ("o = Add (r, x)", False),
-        ("o = Mul (r, k)", True),
-        ("o = Sub (r, k)", False),
-        ("e = Exp (x)\no = Concat <axis = 0> (r, e, k2)", True),
-        ("o = Max (x, r)", True),
-        ("o = Clip (x, zero)", True),
-        ("o = ReduceSum (r)", True),
-        ("n = Neg (r)\no = Abs (n)", True),
-        ("o = Pad (r, side, half)", True),
-        ("o = Pad (r, side, below)", False),
-    ],
-)
+@pytest.mark.parametrize(("body", "expected"), [
+    ("o = Add (r, k)", True),
+    ("o = Add (r, m)", False),
+    ("o = Add (r, x)", False),
+    ("o = Mul (r, k)", True),
+    ("o = Sub (r, k)", False),
+    ("e = Exp (x)\no = Concat <axis = 0> (r, e, k2)", True),
+    ("o = Max (x, r)", True),
+    ("o = Clip (x, zero)", True),
+    ("o = ReduceSum (r)", True),
+    ("n = Neg (r)\no = Abs (n)", True),
+    ("o = Pad (r, side, half)", True),
+    ("o = Pad (r, side, below)", False),
+])  # fmt: skip
 def test_q9_what_cannot_be_negative(body: str, expected: bool) -> None:
     arrays = {"k": np.float32(2), "m": np.float32(-1), "k2": np.ones((1, 2), np.float32), "zero": np.float32(0)}
     arrays.update(side=np.array([0, 0, 0, 1]), half=np.float32(0.5), below=np.float32(-0.5))
@@ -173,15 +170,12 @@ def test_cache_numbers_and_versions_are_inverse(version: tuple[int, int, int], n
     assert cache_version(version) == number and tensorrt_version(number) == version
 
 
-@pytest.mark.parametrize(
-    ("name", "version"),
-    [
-        ("JetPack 6.2", (10, 3, 0)),
-        ("jetpack_5.1.0", (8, 5, 2)),
-        ("tensorrt-8.6", (8, 6, 0)),
-        ("TensorRT 10.7.0.23", (10, 7, 0)),
-    ],
-)
+@pytest.mark.parametrize(("name", "version"), [
+    ("JetPack 6.2", (10, 3, 0)),
+    ("jetpack_5.1.0", (8, 5, 2)),
+    ("tensorrt-8.6", (8, 6, 0)),
+    ("TensorRT 10.7.0.23", (10, 7, 0)),
+])  # fmt: skip
 def test_a_platform_is_known_by_its_name_in_any_writing(name: str, version: tuple[int, int, int]) -> None:
     assert find_platform(name).tensorrt == version
 
@@ -199,17 +193,14 @@ def test_an_unknown_platform_is_refused_with_those_that_are_known() -> None:
     assert all(platform.name in caught.value.hint for platform in PLATFORMS)
 
 
-@pytest.mark.parametrize(
-    ("words", "wanted"),
-    [
-        (["--platform", "jetpack-6.2", "--tensorrt", "10.7"], ["--platform", "jetpack-6.2+tensorrt-10.7"]),
-        (["--tensorrt=10.7", "--platform=jetpack-6.2"], ["--platform=jetpack-6.2+tensorrt-10.7"]),
-        (["--board", "agx-orin@jetpack-6.2", "--tensorrt", "10.7"], ["--board", "agx-orin@jetpack-6.2+tensorrt-10.7"]),
-        (["--board", "gpu", "--tensorrt", "10.7.0"], ["--board", "gpu@tensorrt-10.7.0"]),
-        (["m.onnx", "--tensorrt", "10.7"], ["m.onnx", "--platform", "tensorrt-10.7"]),
-        (["explain", "jetpack-6.2", "--tensorrt", "10.7"], ["explain", "jetpack-6.2+tensorrt-10.7"]),
-    ],
-)
+@pytest.mark.parametrize(("words", "wanted"), [
+    (["--platform", "jetpack-6.2", "--tensorrt", "10.7"], ["--platform", "jetpack-6.2+tensorrt-10.7"]),
+    (["--tensorrt=10.7", "--platform=jetpack-6.2"], ["--platform=jetpack-6.2+tensorrt-10.7"]),
+    (["--board", "agx-orin@jetpack-6.2", "--tensorrt", "10.7"], ["--board", "agx-orin@jetpack-6.2+tensorrt-10.7"]),
+    (["--board", "gpu", "--tensorrt", "10.7.0"], ["--board", "gpu@tensorrt-10.7.0"]),
+    (["m.onnx", "--tensorrt", "10.7"], ["m.onnx", "--platform", "tensorrt-10.7"]),
+    (["explain", "jetpack-6.2", "--tensorrt", "10.7"], ["explain", "jetpack-6.2+tensorrt-10.7"]),
+])  # fmt: skip
 def test_another_tensorrt_on_a_platform(words: list[str], wanted: list[str]) -> None:
     """ultralytics installs TensorRT 10.7 on JetPack 6.2."""
     assert normalise_flags(words) == wanted

@@ -101,27 +101,24 @@ W = {"w": np.ones((4, 4, 1, 1), np.float32), "b": np.ones((1, 4, 1, 1), np.float
 HEAD = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) {"
 
 
-@pytest.mark.parametrize(
-    "body, verdicts, expected",
-    [
-        ("c = Conv (x, w)  y = Relu (c) }", "88", [[0, 1]]),
-        ("c = Conv (x, w)  y = Relu (c) }", "86", [[0, 1]]),
-        ("c = Conv (x, w)  y = Relu (c) }", "68", [[0, 1]]),
-        ("c = Conv (x, w)  d = Add (c, x)  y = Relu (d) }", "688", [[0, 1, 2]]),
-        ("c = Conv (x, w)  d = Add (c, x)  y = Relu (d) }", "866", [[0, 1, 2]]),
-        ("c = Conv (x, w)  s = Sigmoid (c)  y = Mul (c, s) }", "866", [[0, 1, 2]]),
-        ("c = Conv (x, w)  y = Relu (c) }", "8g", [[0]]),
-        ("c = Conv (x, w)  d = Add (c, b)  y = Relu (d) }", "888", [[0, 1, 2]]),
-        ("c = Conv (x, w)  d = Add (c, x)  y = Relu (d) }", "888", [[0, 1, 2]]),
-        ("c = Conv (x, w)  r = Relu (c)  y = Add (r, x) }", "888", [[0, 1], [2]]),
-        ("c = Conv (x, w)  d = Conv (x, w)  e = Add (d, c)  y = Relu (e) }", "8888", [[0], [1, 2, 3]]),
-        ("c = Conv (x, w)  s = Sigmoid (c)  y = Mul (c, s) }", "868", [[0, 1, 2]]),
-        ("c = Conv (x, w)  s = Sigmoid (c)  y = Mul (x, s) }", "868", [[0, 1], [2]]),
-        ("c = Conv (x, w)  r = Relu (c)  s = Tanh (c)  y = Add (r, s) }", "8888", [[0], [1], [2], [3]]),
-        ("c = Conv (x, w)  r = Relu (c)  y = Relu (r) }", "888", [[0, 1], [2]]),
-        ("a = Relu (x)  y = Conv (a, w) }", "88", [[0], [1]]),
-    ],
-)
+@pytest.mark.parametrize("body, verdicts, expected", [
+    ("c = Conv (x, w)  y = Relu (c) }", "88", [[0, 1]]),
+    ("c = Conv (x, w)  y = Relu (c) }", "86", [[0, 1]]),
+    ("c = Conv (x, w)  y = Relu (c) }", "68", [[0, 1]]),
+    ("c = Conv (x, w)  d = Add (c, x)  y = Relu (d) }", "688", [[0, 1, 2]]),
+    ("c = Conv (x, w)  d = Add (c, x)  y = Relu (d) }", "866", [[0, 1, 2]]),
+    ("c = Conv (x, w)  s = Sigmoid (c)  y = Mul (c, s) }", "866", [[0, 1, 2]]),
+    ("c = Conv (x, w)  y = Relu (c) }", "8g", [[0]]),
+    ("c = Conv (x, w)  d = Add (c, b)  y = Relu (d) }", "888", [[0, 1, 2]]),
+    ("c = Conv (x, w)  d = Add (c, x)  y = Relu (d) }", "888", [[0, 1, 2]]),
+    ("c = Conv (x, w)  r = Relu (c)  y = Add (r, x) }", "888", [[0, 1], [2]]),
+    ("c = Conv (x, w)  d = Conv (x, w)  e = Add (d, c)  y = Relu (e) }", "8888", [[0], [1, 2, 3]]),
+    ("c = Conv (x, w)  s = Sigmoid (c)  y = Mul (c, s) }", "868", [[0, 1, 2]]),
+    ("c = Conv (x, w)  s = Sigmoid (c)  y = Mul (x, s) }", "868", [[0, 1], [2]]),
+    ("c = Conv (x, w)  r = Relu (c)  s = Tanh (c)  y = Add (r, s) }", "8888", [[0], [1], [2], [3]]),
+    ("c = Conv (x, w)  r = Relu (c)  y = Relu (r) }", "888", [[0, 1], [2]]),
+    ("a = Relu (x)  y = Conv (a, w) }", "88", [[0], [1]]),
+])  # fmt: skip
 def test_what_is_one_layer(body: str, verdicts: str, expected: list[list[int]]) -> None:
     assert layers_of(HEAD + body, verdicts, **W) == expected
 
@@ -260,16 +257,13 @@ def kernels_of(body: str, **arrays: np.ndarray) -> list[list[int]]:
     return [layer.nodes for layer in fused_layers(graph, TensorTypes(graph), verdicts, gpu=True)]
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("c = Conv (x, w)  d = Add (c, x)  y = Relu (d) }", [[0, 1, 2]]),
-        ("c = Conv (x, w)  s = Sigmoid (c)  y = Mul (c, s) }", [[0, 1, 2]]),
-        ("a = Exp (x)  e = Erf (a)  y = Mul (e, a) }", [[0, 1, 2]]),  # one pointwise kernel
-        ("a = Exp (x)  c = Conv (a, w)  y = Mul (c, a) }", [[0], [1], [2]]),  # which must not wait for itself
-        ("a = Exp (x)  r = Identity (a)  y = Mul (r, a) }", [[0], [1], [2]]),
-    ],
-)
+@pytest.mark.parametrize(("body", "expected"), [
+    ("c = Conv (x, w)  d = Add (c, x)  y = Relu (d) }", [[0, 1, 2]]),
+    ("c = Conv (x, w)  s = Sigmoid (c)  y = Mul (c, s) }", [[0, 1, 2]]),
+    ("a = Exp (x)  e = Erf (a)  y = Mul (e, a) }", [[0, 1, 2]]),  # one pointwise kernel
+    ("a = Exp (x)  c = Conv (a, w)  y = Mul (c, a) }", [[0], [1], [2]]),  # which must not wait for itself
+    ("a = Exp (x)  r = Identity (a)  y = Mul (r, a) }", [[0], [1], [2]]),
+])  # fmt: skip
 def test_what_is_one_kernel(body: str, expected: list[list[int]]) -> None:
     assert kernels_of(body, **W) == expected
 

@@ -187,14 +187,11 @@ def test_a_cache_and_a_float_model(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "has the scale inf for tensor 'x'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "words, said",
-    [
-        (["--platform", "jetpack-6.0"], "TensorRT 8 is not strongly typed"),
-        (["--target", "xavier-dla"], "Xavier's DLA has no TensorRT 11"),
-        (["--io_types", "int8"], "output 'y' cannot be INT8"),
-    ],
-)
+@pytest.mark.parametrize("words, said", [
+    (["--platform", "jetpack-6.0"], "TensorRT 8 is not strongly typed"),
+    (["--target", "xavier-dla"], "Xavier's DLA has no TensorRT 11"),
+    (["--io_types", "int8"], "output 'y' cannot be INT8"),
+])  # fmt: skip
 def test_what_cannot_be_written_is_a_sentence(
     words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -425,18 +422,12 @@ def layer_info(*layers: tuple[str, str, str]) -> str:
     return json.dumps({"Layers": rows, "Bindings": ["x", "y"]})
 
 
-@pytest.mark.parametrize(
-    "layer, pattern, cure",
-    [
-        ("QuantizeLinear_c2d_q", "", ""),
-        (
-            "DequantizeLinear_w + DequantizeLinear_r2d",
-            "in front of Transpose 'Transpose_m'",
-            "Put the pair behind 'Transpose_m'",
-        ),
-        ("QuantizeLinear_xd_q", "graph input 'x'", "--io_types int8"),
-    ],
-)
+@pytest.mark.parametrize("layer, pattern, cure", [
+    ("QuantizeLinear_c2d_q", "", ""),
+    ("DequantizeLinear_w + DequantizeLinear_r2d", "in front of Transpose 'Transpose_m'",
+        "Put the pair behind 'Transpose_m'"),
+    ("QuantizeLinear_xd_q", "graph input 'x'", "--io_types int8"),
+])  # fmt: skip
 def test_why_a_pair_did_not_fuse(layer: str, pattern: str, cure: str, tmp_path: Path, capsys: Any) -> None:
     """Of the network as exported, which has a pair in front of the Transpose."""
     named = onnx.ModelProto()

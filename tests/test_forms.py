@@ -153,11 +153,7 @@ def test_lists_of_different_lengths_are_compared(tmp_path: Path) -> None:
 def test_samples_whose_first_axes_are_no_samples(tmp_path: Path) -> None:
     """An LSTM with its initial state, and a rate that is one number."""
     f32 = np.dtype(np.float32)
-    specs = [
-        InputSpec("x", (None, 5), f32),
-        InputSpec("h", (2, 1, 3), f32),
-        InputSpec("rate", (), np.dtype(np.int64)),
-    ]
+    specs = [InputSpec("x", (None, 5), f32), InputSpec("h", (2, 1, 3), f32), InputSpec("rate", (), np.dtype(np.int64))]
     x, h = np.arange(20, dtype=np.float32).reshape(4, 5), np.arange(24, dtype=np.float32).reshape(4, 2, 1, 3)
     for states in (h, h.reshape(8, 1, 3)):
         np.savez(tmp_path / "d.npz", x=x, h=states, rate=np.int64(16000))

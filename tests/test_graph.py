@@ -190,20 +190,17 @@ def damaged(what: str) -> onnx.ModelProto:
     return m
 
 
-@pytest.mark.parametrize(
-    "what, words",
-    [
-        ("cycle", ["cycle", "'n"]),
-        ("missing", ["'nowhere'", "'nb'"]),
-        ("output", ["'lost'", "not produced by any node"]),
-        ("two producers", ["'a'", "twice", "'again'"]),
-        ("input made again", ["'x'", "twice"]),
-        ("initializer made again", ["'k'", "twice"]),
-        ("two initializers", ["'k'", "Two initializers"]),
-        ("two outputs", ["'y'", "Two graph outputs"]),
-        ("sparse", ["sparse"]),
-    ],
-)
+@pytest.mark.parametrize("what, words", [
+    ("cycle", ["cycle", "'n"]),
+    ("missing", ["'nowhere'", "'nb'"]),
+    ("output", ["'lost'", "not produced by any node"]),
+    ("two producers", ["'a'", "twice", "'again'"]),
+    ("input made again", ["'x'", "twice"]),
+    ("initializer made again", ["'k'", "twice"]),
+    ("two initializers", ["'k'", "Two initializers"]),
+    ("two outputs", ["'y'", "Two graph outputs"]),
+    ("sparse", ["sparse"]),
+])  # fmt: skip
 def test_damaged_models_are_named(what: str, words: list[str]) -> None:
     with pytest.raises(ModelError) as error:
         Graph.from_model(damaged(what))

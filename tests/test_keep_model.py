@@ -50,12 +50,8 @@ def samples(folder: Path) -> str:
 
 def kept(tmp_path: Path, network: onnx.ModelProto, **options: Any) -> Any:
     chosen = {
-        "platform": "tensorrt-10.3.0",
-        "preset": "gpu",
-        "calibrate": samples(tmp_path),
-        "keep_model": True,
-        **options,
-    }
+        "platform": "tensorrt-10.3.0", "preset": "gpu", "calibrate": samples(tmp_path), "keep_model": True, **options,
+    }  # fmt: skip
     return translate(network, TranslateOptions(**chosen))
 
 

@@ -439,13 +439,9 @@ def test_five_questions_take_three_clicks_at_most(browser: Any, tmp_path: Path, 
 def test_hostile_names_of_engines_stay_text(browser: Any, tmp_path: Path, plain: Any) -> None:
     engine = truth_of(plain)
     pair = {
-        "layer": "q",
-        "node": "q",
-        "tensor": "t",
-        "readers": [engine["layers"][0]["name"]],
-        "pattern": "p",
+        "layer": "q", "node": "q", "tensor": "t", "readers": [engine["layers"][0]["name"]], "pattern": "p",
         "cure": "c",
-    }
+    }  # fmt: skip
     bad = poisoned({**engine, "unfused": [{**pair, "milliseconds": 0.5}]})
     text = report_page(poisoned(plain.report), None, None, [bad, bad], (MARKUP, MARKUP))
     assert "<img" not in text and text.count("<script") == 2

@@ -22,26 +22,11 @@ from tests.small_models import model
 from tests.test_zoo_function import REFUSED, options_for
 
 DLA = {
-    "target": "orin-dla",
-    "platform": "jetpack-6.2",
-    "dla_rewrites": True,
-    "infer_concat_scales": True,
-    "infer_mul_scales": True,
-    "infer_average_pool_scales": True,
-    "unify_scales": "max",
-}
+    "target": "orin-dla", "platform": "jetpack-6.2", "dla_rewrites": True, "infer_concat_scales": True,
+    "infer_mul_scales": True, "infer_average_pool_scales": True, "unify_scales": "max",
+}  # fmt: skip
 NODE_KEYS = {"node", "nodes", "fp16_nodes", "float_readers", "rewritten", "layers", "shared_layers", "producer"}
-TENSOR_KEYS = {
-    "tensor",
-    "tensors",
-    "inputs",
-    "outputs",
-    "missing",
-    "cause",
-    "follows",
-    "new_tensors",
-    "weight",
-}
+TENSOR_KEYS = {"tensor", "tensors", "inputs", "outputs", "missing", "cause", "follows", "new_tensors", "weight"}
 """Keys of the JSON files whose values are names, in lists, rows, or as what became of a name that is gone."""
 TABLES = {"int8_tensor_scales", "scale_origins"}
 """Keys whose values are keyed by tensor."""

@@ -23,24 +23,9 @@ RECORD = DATA / "networks.txt"
 COUNT = 300
 OPSETS = (13, 17, 18, 19)
 NOTHING = [
-    "Identity",
-    "Dropout",
-    "Cast",
-    "Reshape",
-    "Transpose",
-    "Slice",
-    "Expand",
-    "Pad",
-    "Tile",
-    "Concat",
-    "Sum",
-    "Mul",
-    "Div",
-    "Add",
-    "Sub",
-    "Flatten",
-    "Split",
-]
+    "Identity", "Dropout", "Cast", "Reshape", "Transpose", "Slice", "Expand", "Pad", "Tile", "Concat", "Sum", "Mul",
+    "Div", "Add", "Sub", "Flatten", "Split",
+]  # fmt: skip
 
 
 class Text:
@@ -223,15 +208,8 @@ def network(seed: int) -> tuple[onnx.ModelProto, dict[str, Any]]:
     chance = np.random.default_rng([29, seed])
     text = Text(chance)
     steps = [
-        text.conv,
-        text.padded,
-        text.nothing,
-        text.nothing,
-        text.activation,
-        text.combined,
-        text.spatial,
-        text.clamped,
-    ]
+        text.conv, text.padded, text.nothing, text.nothing, text.activation, text.combined, text.spatial, text.clamped,
+    ]  # fmt: skip
     for _ in range(int(chance.integers(2, 6))):
         pick(chance, *steps)()
     if chance.random() < 0.6:

@@ -135,14 +135,11 @@ def test_the_detector_is_judged_as_planned(tmp_path: Path) -> None:
     assert results["verdict"]["overall"] == "within expected rounding"
 
 
-@pytest.mark.parametrize(
-    "node, ends, arrays, macs",
-    [
-        ("y, h = LSTM<hidden_size=3>(x, w, r)", "[5,n,4]", {"w": (1, 12, 4), "r": (1, 12, 3)}, 5 * 12 * (4 + 3)),
-        ("y, h = GRU<hidden_size=3, layout=1>(x, w, r)", "[2,5,4]", {"w": (1, 9, 4), "r": (1, 9, 3)}, 10 * 9 * 7),
-        ('y = Einsum<equation="...ij,jk->...ik">(x, w)', "[2,5,4]", {"w": (4, 3)}, 2 * 5 * 4 * 3),
-    ],
-)
+@pytest.mark.parametrize("node, ends, arrays, macs", [
+    ("y, h = LSTM<hidden_size=3>(x, w, r)", "[5,n,4]", {"w": (1, 12, 4), "r": (1, 12, 3)}, 5 * 12 * (4 + 3)),
+    ("y, h = GRU<hidden_size=3, layout=1>(x, w, r)", "[2,5,4]", {"w": (1, 9, 4), "r": (1, 9, 3)}, 10 * 9 * 7),
+    ('y = Einsum<equation="...ij,jk->...ik">(x, w)', "[2,5,4]", {"w": (4, 3)}, 2 * 5 * 4 * 3),
+])  # fmt: skip
 def test_macs_of_layers_that_the_dla_does_not_run(
     node: str, ends: str, arrays: dict[str, tuple[int, ...]], macs: int
 ) -> None:

@@ -78,19 +78,16 @@ def test_axes() -> None:
     assert operators.non_negative([-1], None) is None
 
 
-@pytest.mark.parametrize(
-    "made, constants, want",
-    [
-        (node("Pad", pads=[0, 1, 0, 1], value=2.0), {}, ([0, 1, 0, 1], 2.0)),
-        (node("Pad", pads=[0, 1, 0, 1]), {}, ([0, 1, 0, 1], 0.0)),
-        (node("Pad", 3), {"i1": [1, 1], "i2": 3.0}, ([1, 1], 3.0)),
-        (node("Pad", 2), {"i1": [1, 1]}, ([1, 1], 0.0)),
-        (node("Pad", 3), {"i1": [1, 1]}, ([1, 1], None)),
-        (node("Pad", 2), {}, (None, 0.0)),
-        (node("Pad", 4), {"i1": [1, 1], "i2": 0.0, "i3": [1]}, (None, 0.0)),
-        (node("Pad", 2, mode="reflect"), {"i1": [1, 1]}, (None, 0.0)),
-    ],
-)
+@pytest.mark.parametrize("made, constants, want", [
+    (node("Pad", pads=[0, 1, 0, 1], value=2.0), {}, ([0, 1, 0, 1], 2.0)),
+    (node("Pad", pads=[0, 1, 0, 1]), {}, ([0, 1, 0, 1], 0.0)),
+    (node("Pad", 3), {"i1": [1, 1], "i2": 3.0}, ([1, 1], 3.0)),
+    (node("Pad", 2), {"i1": [1, 1]}, ([1, 1], 0.0)),
+    (node("Pad", 3), {"i1": [1, 1]}, ([1, 1], None)),
+    (node("Pad", 2), {}, (None, 0.0)),
+    (node("Pad", 4), {"i1": [1, 1], "i2": 0.0, "i3": [1]}, (None, 0.0)),
+    (node("Pad", 2, mode="reflect"), {"i1": [1, 1]}, (None, 0.0)),
+])  # fmt: skip
 def test_pads(made: Node, constants: dict[str, Any], want: tuple[Optional[list[int]], Optional[float]]) -> None:
     assert (operators.pads(made, look_up(**constants)), operators.pad_value(made, look_up(**constants))) == want
 
@@ -153,22 +150,19 @@ def test_training() -> None:
     assert operators.in_training(node("Dropout", 3), NOTHING)
 
 
-@pytest.mark.parametrize(
-    "made, index, shape, want",
-    [
-        (node("Conv"), 1, (4, 2, 3, 3), OutputChannels(0)),
-        (node("ConvTranspose", group=2), 1, (4, 3, 2, 2), OutputChannels(1, 2)),
-        (node("Gemm", transB=1), 1, (3, 4), OutputChannels(0)),
-        (node("Gemm"), 1, (4, 3), OutputChannels(1)),
-        (node("Gemm"), 0, (5, 4), OutputChannels(0)),
-        (node("Gemm", transA=1), 0, (4, 5), OutputChannels(1)),
-        (node("MatMul"), 1, (4, 3), OutputChannels(1)),
-        (node("MatMul"), 0, (5, 4), OutputChannels(0)),
-        (node("MatMul"), 1, (2, 4, 3), None),
-        (node("Conv"), 2, (4,), None),
-        (node("Add"), 1, (4, 3), None),
-    ],
-)
+@pytest.mark.parametrize("made, index, shape, want", [
+    (node("Conv"), 1, (4, 2, 3, 3), OutputChannels(0)),
+    (node("ConvTranspose", group=2), 1, (4, 3, 2, 2), OutputChannels(1, 2)),
+    (node("Gemm", transB=1), 1, (3, 4), OutputChannels(0)),
+    (node("Gemm"), 1, (4, 3), OutputChannels(1)),
+    (node("Gemm"), 0, (5, 4), OutputChannels(0)),
+    (node("Gemm", transA=1), 0, (4, 5), OutputChannels(1)),
+    (node("MatMul"), 1, (4, 3), OutputChannels(1)),
+    (node("MatMul"), 0, (5, 4), OutputChannels(0)),
+    (node("MatMul"), 1, (2, 4, 3), None),
+    (node("Conv"), 2, (4,), None),
+    (node("Add"), 1, (4, 3), None),
+])  # fmt: skip
 def test_output_channels(made: Node, index: int, shape: tuple[int, ...], want: Optional[OutputChannels]) -> None:
     channels = output_channels(made, index, len(shape))
     assert channels == want

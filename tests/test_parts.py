@@ -311,13 +311,10 @@ def test_a_tail_with_the_gpu_before_it(tmp_path: Path, capsys: pytest.CaptureFix
     assert summary["split"]["parts"][0]["gpu_layers"] == 1 and "Erf" in summary["failed"]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "y = Flatten (p)",  # moves data only
-        "y = Relu (p)",  # no tail
-    ],
-)
+@pytest.mark.parametrize("body", [
+    "y = Flatten (p)",  # moves data only
+    "y = Relu (p)",  # no tail
+])  # fmt: skip
 def test_what_is_no_tail(tmp_path: Path, capsys: pytest.CaptureFixture[str], body: str) -> None:
     text = pair("x", "q") + "c = Conv (q, w)\n" + pair("c", "p") + body
     arrays = {"w": weights(1, 6, 3, 1, 1)}
@@ -404,13 +401,10 @@ def test_a_tail_needs_a_dla(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["translate", "--example", "--parts", "tail"]) == 2 and "DLA" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("given", "body", "sizes", "now"),
-    [
-        ("float[n,48] x", "i = Reshape (q, image)\nc = Conv (i, w)\ny = Flatten (c)", "3x48", [3, 3, 4, 4]),
-        ("float[n,3,16] x", "c = Conv <kernel_shape = [1]> (q, v)\ny = Flatten (c)", "3x3x16", [3, 3, 16, 1]),
-    ],
-)
+@pytest.mark.parametrize(("given", "body", "sizes", "now"), [
+    ("float[n,48] x", "i = Reshape (q, image)\nc = Conv (i, w)\ny = Flatten (c)", "3x48", [3, 3, 4, 4]),
+    ("float[n,3,16] x", "c = Conv <kernel_shape = [1]> (q, v)\ny = Flatten (c)", "3x3x16", [3, 3, 16, 1]),
+])  # fmt: skip
 def test_sizes_of_an_input_whose_dimensions_change(
     tmp_path: Path, given: str, body: str, sizes: str, now: list[int]
 ) -> None:

@@ -25,13 +25,7 @@ from qdq_translator.translation.ir.bounds import value_range
 from qdq_translator.translation.ir.graph import Graph
 from qdq_translator.translation.passes.dialects import is_unary_marker
 from qdq_translator.translation.qdq.pairs import weight_scales
-from qdq_translator.translation.qdq.restore import (
-    GIVEN,
-    STAYS_FLOAT,
-    UNARY,
-    Restored,
-    restore,
-)
+from qdq_translator.translation.qdq.restore import GIVEN, STAYS_FLOAT, UNARY, Restored, restore
 from tests.conftest import need_shared
 from tests.small_models import model, pair, parse
 from tests.test_networks_by_chance import network
@@ -152,15 +146,9 @@ def test_real_caches_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         "(Unnamed Layer* 8) [Constant]_output: 0\r\ngone: 3c010204\r\nnonsense\r\n"
     )
     args = [
-        "explicit",
-        str(tmp_path / "m.onnx"),
-        "-c",
-        str(tmp_path / "c.cache"),
-        "--for",
-        "onnxruntime",
-        "-o",
+        "explicit", str(tmp_path / "m.onnx"), "-c", str(tmp_path / "c.cache"), "--for", "onnxruntime", "-o",
         str(tmp_path / "q.onnx"),
-    ]
+    ]  # fmt: skip
     assert main([*args, "--json"]) == 0
     out, err = capsys.readouterr()
     summary = json.loads(out)
@@ -176,10 +164,7 @@ def test_real_caches_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize(
     ("scales", "message"),
-    [
-        ({"other": 0.5}, "has 0 of the names in the calibration cache and lacks 1"),
-        (None, "already has Q/DQ nodes"),
-    ],
+    [({"other": 0.5}, "has 0 of the names in the calibration cache and lacks 1"), (None, "already has Q/DQ nodes")],
 )
 def test_what_cannot_be_restored_is_said(scales: dict[str, float] | None, message: str) -> None:
     model = conv_net() if scales else restore(conv_net(), {"x": 0.5}).model
@@ -219,10 +204,7 @@ def test_grouped_conv_transpose_shares_scales_between_groups() -> None:
     assert np.array_equal(weights_of(result.model)["w_scale"], np.abs(weight).max(axis=(0, 2, 3)) / np.float32(127))
 
 
-@given(
-    scale=st.floats(2.0**-60, 2.0**20, width=32),
-    codes=st.lists(st.integers(-127, 127), min_size=1, max_size=20),
-)
+@given(scale=st.floats(2.0**-60, 2.0**20, width=32), codes=st.lists(st.integers(-127, 127), min_size=1, max_size=20))
 @settings(max_examples=400, deadline=None)
 def test_weights_on_a_full_grid_come_back_bit_for_bit(scale: float, codes: list[int]) -> None:
     weight = (np.asarray([[*codes, 127]], np.float32) * np.float32(scale)).astype(np.float32)
@@ -403,18 +385,15 @@ MLP = (
 
 
 @pytest.mark.parametrize("way", ["restore", "scales", "calib_cache"])
-@pytest.mark.parametrize(
-    ("tensors", "fits"),
-    [
-        (("input", "fc1", "act", "output"), True),
-        (("act",), True),
-        (("input", "fc1", "gone", "gone2"), False),
-        (("input", "fc1", "gone"), True),
-        (("input", "output"), True),  # nothing else to go by
-        (("input", "output", "layer1", "layer2"), False),
-        (("input", "(Unnamed Layer* 3) [Constant]_output"), True),
-    ],
-)
+@pytest.mark.parametrize(("tensors", "fits"), [
+    (("input", "fc1", "act", "output"), True),
+    (("act",), True),
+    (("input", "fc1", "gone", "gone2"), False),
+    (("input", "fc1", "gone"), True),
+    (("input", "output"), True),  # nothing else to go by
+    (("input", "output", "layer1", "layer2"), False),
+    (("input", "(Unnamed Layer* 3) [Constant]_output"), True),
+])  # fmt: skip
 def test_a_cache_of_another_network_is_refused_however_small(
     tensors: tuple[str, ...], fits: bool, way: str, tmp_path: Path
 ) -> None:

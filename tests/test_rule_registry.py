@@ -17,15 +17,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [p for p in (ROOT / "qdq_translator").rglob("*.py") if "targets" not in p.parts]
 """The limits of the DLA (`targets`) have numbers and a table of their own."""
 ELSEWHERE = {
-    "F4": "test_onnxoptimizer.py",
-    "F12": "dla/test_steps.py",
-    "V1": "test_faithful.py",
-    "U1": "test_unify.py",
-    "K1": "test_calibrate.py",
-    "K2": "test_audit.py",
-    "A1": "test_annotate.py",
-    "D0": "dla/test_rewrites.py",
-}
+    "F4": "test_onnxoptimizer.py", "F12": "dla/test_steps.py", "V1": "test_faithful.py", "U1": "test_unify.py",
+    "K1": "test_calibrate.py", "K2": "test_audit.py", "A1": "test_annotate.py", "D0": "dla/test_rewrites.py",
+}  # fmt: skip
 """Rules whose tests are a file, not `test_<rule>_...` in test_rules*.py or records of such a name."""
 
 

@@ -71,23 +71,20 @@ def test_section_6_external_data_is_read(tmp_path: Path) -> None:
     assert scales_of(translate(path)) == scales_of(translate(plain()))
 
 
-@pytest.mark.parametrize(
-    "key, value, words",
-    [
-        ("location", "../w.data", ["outside", "'../w.data'"]),
-        ("location", "/etc/passwd", ["outside"]),
-        ("location", "sub/../../w.data", ["outside"]),
-        ("location", "link.data", ["outside"]),
-        ("location", "gone.data", ["cannot be read", "'gone.data'"]),
-        ("location", "", ["outside"]),
-        ("location", ".", ["outside"]),
-        ("offset", "-4", ["no location of its external"]),
-        ("offset", "abc", ["no location of its external"]),
-        ("length", "-1", ["no location of its external"]),
-        ("offset", "999999999", ["ends inside"]),
-        ("length", "8", ["8 bytes instead of the"]),
-    ],
-)
+@pytest.mark.parametrize("key, value, words", [
+    ("location", "../w.data", ["outside", "'../w.data'"]),
+    ("location", "/etc/passwd", ["outside"]),
+    ("location", "sub/../../w.data", ["outside"]),
+    ("location", "link.data", ["outside"]),
+    ("location", "gone.data", ["cannot be read", "'gone.data'"]),
+    ("location", "", ["outside"]),
+    ("location", ".", ["outside"]),
+    ("offset", "-4", ["no location of its external"]),
+    ("offset", "abc", ["no location of its external"]),
+    ("length", "-1", ["no location of its external"]),
+    ("offset", "999999999", ["ends inside"]),
+    ("length", "8", ["8 bytes instead of the"]),
+])  # fmt: skip
 def test_section_6_external_data_that_cannot_be(tmp_path: Path, key: str, value: str, words: list[str]) -> None:
     (tmp_path / "inner").mkdir()
     path, loaded = external(tmp_path / "inner")

@@ -122,14 +122,11 @@ def test_q13_qonnx(bits: int, signed: int, narrow: int) -> None:
     assert f32(0.0371) in scales_of(translated(explicit)).values()
 
 
-@pytest.mark.parametrize(
-    ("node", "low", "high", "step"),
-    [
-        ("ActivationSymmetricQuantizer<threshold = 3.0, signed = 1, num_bits = 8>(x)", -128, 127, 3 / 128),
-        ("ActivationPOTQuantizer<threshold = 4.0, signed = 0, num_bits = 7>(x)", 0, 127, 4 / 128),
-        ("ActivationUniformQuantizer<min_range = -2.0, max_range = 1.984375, num_bits = 8>(x)", -128, 127, 1 / 64),
-    ],
-)
+@pytest.mark.parametrize(("node", "low", "high", "step"), [
+    ("ActivationSymmetricQuantizer<threshold = 3.0, signed = 1, num_bits = 8>(x)", -128, 127, 3 / 128),
+    ("ActivationPOTQuantizer<threshold = 4.0, signed = 0, num_bits = 7>(x)", 0, 127, 4 / 128),
+    ("ActivationUniformQuantizer<min_range = -2.0, max_range = 1.984375, num_bits = 8>(x)", -128, 127, 1 / 64),
+])  # fmt: skip
 def test_q13_mct(node: str, low: int, high: int, step: float) -> None:
     """Against the published formulas."""
     explicit = foreign(f"d = mct_quantizers.{node}")

@@ -43,14 +43,7 @@ def attribute(node: onnx.NodeProto, key: str) -> Any:
 
 
 def test_f10_static_slice_is_one_layer_in_tensorrt_rtx() -> None:
-    explicit = between(
-        "o = Slice(i, b, e, a)",
-        "float[1,2,6,8]",
-        13,
-        b=np.array([1]),
-        e=np.array([3]),
-        a=np.array([1]),
-    )
+    explicit = between("o = Slice(i, b, e, a)", "float[1,2,6,8]", 13, b=np.array([1]), e=np.array([3]), a=np.array([1]))
     network = rtx.parse(translate(explicit, TranslateOptions(platform=rtx.PLATFORM)).model)
     assert [layer.kind for layer in network.layers] == ["SLICE", "UNARY"]
     before = rtx.parse(translate(explicit).model)

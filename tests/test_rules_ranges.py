@@ -126,16 +126,13 @@ def small(amax: float, behind: str = "y = Conv(rd, w2)") -> onnx.ModelProto:
 
 @needs_opset_23
 @pytest.mark.parametrize("scale_type", ["auto", "fp16"])
-@pytest.mark.parametrize(
-    ("amax", "behind"),
-    [
-        (3e-3, "y = Conv(rd, w2)"),
-        (3e-4, "y = Conv(rd, w2)"),
-        (3e-6, "y = Conv(rd, w2)"),
-        (3e-7, "q = Conv(rd, w2)  y = Relu(q)"),
-        (3e-9, "q = Conv(rd, w2)  y = Mul(q, back)"),
-    ],
-)
+@pytest.mark.parametrize(("amax", "behind"), [
+    (3e-3, "y = Conv(rd, w2)"),
+    (3e-4, "y = Conv(rd, w2)"),
+    (3e-6, "y = Conv(rd, w2)"),
+    (3e-7, "q = Conv(rd, w2)  y = Relu(q)"),
+    (3e-9, "q = Conv(rd, w2)  y = Mul(q, back)"),
+])  # fmt: skip
 def test_small_ranges_lose_nothing_in_explicit(amax: float, behind: str, scale_type: str) -> None:
     network = small(amax, behind)
     made = explicit(network, how=ExplicitOptions(scale_type=scale_type))
@@ -162,15 +159,12 @@ def test_a_small_range_is_refused_on_a_dla() -> None:
 # ---------------------------------------------------------------- saturating functions
 
 
-@pytest.mark.parametrize(
-    ("call", "scale", "amax"),
-    [
-        ("Tanh", 1 / 127, np.arctanh(126.5 / 127)),
-        ("Sigmoid", 1 / 127, np.log(126.5 / 0.5)),
-        ("HardSigmoid<alpha=0.1666666667>", 1 / 127, 3.0),
-        ("Tanh", 0.3 / 127, np.arctanh(0.3 * 126.5 / 127)),
-    ],
-)
+@pytest.mark.parametrize(("call", "scale", "amax"), [
+    ("Tanh", 1 / 127, np.arctanh(126.5 / 127)),
+    ("Sigmoid", 1 / 127, np.log(126.5 / 0.5)),
+    ("HardSigmoid<alpha=0.1666666667>", 1 / 127, 3.0),
+    ("Tanh", 0.3 / 127, np.arctanh(0.3 * 126.5 / 127)),
+])  # fmt: skip
 def test_s13_a_conv_before_a_saturating_function_is_int8(call: str, scale: float, amax: float) -> None:
     def made(readers: str = "", **options: Any) -> Any:
         text = f"""g (float[1,4,6,6] x) => (float[1,4,6,6] y, float[1,4,6,6] o) {{ {pair("x", "d")}

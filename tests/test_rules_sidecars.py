@@ -34,18 +34,15 @@ def sqnr(reference: np.ndarray, other: np.ndarray) -> float:
 # ------------------------------------------------------------------ what exporters wrote
 
 
-@pytest.mark.parametrize(
-    ("name", "dialect", "count", "weights"),
-    [
-        ("qoperator__ort", "QOperator", 12, 5),
-        ("qonnx__brevitas", "QONNX", 5, 2),
-        ("arithmetic__brevitas", "arithmetic", 5, 2),
-        ("arithmetic__torch", "arithmetic", 2, 0),
-        ("mct__quantizers", "MCT quantizers", 5, 2),
-        ("default__ort", "", 0, 5),
-        ("tflite__tf2onnx", "", 0, 4),
-    ],
-)
+@pytest.mark.parametrize(("name", "dialect", "count", "weights"), [
+    ("qoperator__ort", "QOperator", 12, 5),
+    ("qonnx__brevitas", "QONNX", 5, 2),
+    ("arithmetic__brevitas", "arithmetic", 5, 2),
+    ("arithmetic__torch", "arithmetic", 2, 0),
+    ("mct__quantizers", "MCT quantizers", 5, 2),
+    ("default__ort", "", 0, 5),
+    ("tflite__tf2onnx", "", 0, 4),
+])  # fmt: skip
 @pytest.mark.skipif(
     sys.version_info < (3, 10),
     reason="SKIPPED FOR LACK OF A RECENT ONNX: with onnx 1.17 fewer quantizers of one model are recognised",
@@ -71,21 +68,18 @@ def test_q13_pairs_compute_what_the_exporters_own_operators_do(name: str) -> Non
     assert np.abs(made - ends["y"]).max() <= 1.01 * step and np.mean(np.abs(made - ends["y"]) > step / 2) < 0.002
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "qoperator__ort",
-        "qonnx__brevitas",
-        "arithmetic__brevitas",
-        "arithmetic__torch",
-        "mct__quantizers",
-        "mct__toolkit",
-        "default__ort",
-        "nncf__onnx",
-        "pt2e__torch",
-        "quark__xint8",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "qoperator__ort",
+    "qonnx__brevitas",
+    "arithmetic__brevitas",
+    "arithmetic__torch",
+    "mct__quantizers",
+    "mct__toolkit",
+    "default__ort",
+    "nncf__onnx",
+    "pt2e__torch",
+    "quark__xint8",
+])  # fmt: skip
 def test_q13_exported_models_on_the_command_line(name: str, tmp_path: Path) -> None:
     """`verify` compares with the pairs that stand for the other form."""
     asked = ["translate", str(DATA / f"{name}.onnx"), "--preset", "gpu", "-o", str(tmp_path)]

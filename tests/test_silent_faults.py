@@ -51,15 +51,12 @@ def test_k1_the_inside_of_a_normalization() -> None:
     assert inside == {"m", "d", "p", "v", "e", "r", "i"}
 
 
-@pytest.mark.parametrize(
-    ("versions", "found"),
-    [
-        ({"tensorrt": "10.3.0"}, (10, 3, 0)),
-        ({"tensorrt-cu12": "8.6.1.post1"}, (8, 6, 1)),
-        ({"tensorrt": "10.0rc1", "tensorrt-cu11": "8.5.3.1"}, (8, 5, 3)),
-        ({}, None),
-    ],
-)
+@pytest.mark.parametrize(("versions", "found"), [
+    ({"tensorrt": "10.3.0"}, (10, 3, 0)),
+    ({"tensorrt-cu12": "8.6.1.post1"}, (8, 6, 1)),
+    ({"tensorrt": "10.0rc1", "tensorrt-cu11": "8.5.3.1"}, (8, 5, 3)),
+    ({}, None),
+])  # fmt: skip
 def test_f6_the_version_of_the_installed_tensorrt(
     versions: dict[str, str], found: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

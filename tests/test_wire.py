@@ -85,19 +85,16 @@ def _with(field: bytes) -> bytes:
     return made.SerializeToString() + tensor_field(7, graph)
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        tensor_field(9, bytes(4 * LARGE)),  # raw data twice: the last counts
-        tensor_field(4, bytes(16)),  # float_data beside raw data
-        tensor_field(13, b""),  # external_data
-        bytes([14 << 3, 1]),  # data_location
-        tensor_field(1, bytes([3])),  # a third dimension
-        bytes([15 << 3 | 2, 7]) + b"unknown",  # a field that ONNX does not have
-        tensor_field(12, b"documentation"),
-        b"",
-    ],
-)
+@pytest.mark.parametrize("field", [
+    tensor_field(9, bytes(4 * LARGE)),  # raw data twice: the last counts
+    tensor_field(4, bytes(16)),  # float_data beside raw data
+    tensor_field(13, b""),  # external_data
+    bytes([14 << 3, 1]),  # data_location
+    tensor_field(1, bytes([3])),  # a third dimension
+    bytes([15 << 3 | 2, 7]) + b"unknown",  # a field that ONNX does not have
+    tensor_field(12, b"documentation"),
+    b"",
+])  # fmt: skip
 def test_tensors_written_in_other_ways_are_read_as_protobuf_reads_them(field: bytes) -> None:
     data = _with(field)
     rest, values = cut_weights(memoryview(data))

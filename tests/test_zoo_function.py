@@ -32,15 +32,11 @@ REFUSED = {
     "scale_is_graph_input": "graph input 'x_scale'",
 }
 NEED_OPTION = {
-    "brevnet_int8__brevitas": ("asymmetric", "widen"),
-    "mlp__pt2e": ("asymmetric", "widen"),
-    "mobilenet_v2__ort_u8": ("asymmetric", "widen"),
-    "vit__ort_u8": ("asymmetric", "widen"),
-    "nonzero_zp_int8": ("asymmetric", "widen"),
-    "uint8_zp0_relu": ("asymmetric", "widen"),
-    "q_two_inputs": ("asymmetric", "widen"),
-    "per_channel_activation": ("per_channel_activations", "max"),
-}
+    "brevnet_int8__brevitas": ("asymmetric", "widen"), "mlp__pt2e": ("asymmetric", "widen"),
+    "mobilenet_v2__ort_u8": ("asymmetric", "widen"), "vit__ort_u8": ("asymmetric", "widen"),
+    "nonzero_zp_int8": ("asymmetric", "widen"), "uint8_zp0_relu": ("asymmetric", "widen"),
+    "q_two_inputs": ("asymmetric", "widen"), "per_channel_activation": ("per_channel_activations", "max"),
+}  # fmt: skip
 ALL_FLAGS = {
     "infer_concat_scales": True,
     "infer_mul_scales": True,

@@ -215,22 +215,6 @@ def ints(*values: int) -> np.ndarray:
 
 
 __all__ = [
-    "BATCHES",
-    "INFER",
-    "ORIN",
-    "SCALE",
-    "Pair",
-    "both",
-    "case",
-    "covers",
-    "decibels",
-    "feed_of",
-    "graph",
-    "ints",
-    "milliseconds",
-    "outputs",
-    "pair",
-    "proved",
-    "same",
-    "weights",
-]
+    "BATCHES", "INFER", "ORIN", "SCALE", "Pair", "both", "case", "covers", "decibels", "feed_of", "graph", "ints",
+    "milliseconds", "outputs", "pair", "proved", "same", "weights",
+]  # fmt: skip

@@ -20,14 +20,11 @@ def pool(attributes: str, batch: str = "1", size: str = "7,6", opset: int = 17):
 
 @covers(1, "targets that support the layer as it is (Orin)")
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        "kernel_shape = [3, 3], pads = [1, 1, 1, 1]",
-        "kernel_shape = [3, 2], pads = [2, 0, 1, 1], strides = [2, 2]",
-        'kernel_shape = [3, 3], auto_pad = "SAME_LOWER", strides = [2, 2]',
-    ],
-)
+@pytest.mark.parametrize("attributes", [
+    "kernel_shape = [3, 3], pads = [1, 1, 1, 1]",
+    "kernel_shape = [3, 2], pads = [2, 0, 1, 1], strides = [2, 2]",
+    'kernel_shape = [3, 3], auto_pad = "SAME_LOWER", strides = [2, 2]',
+])  # fmt: skip
 def test_case_1(attributes: str, batch: str) -> None:
     found = same(pool(attributes, batch), batch, **XAVIER)
     assert found.ops == ["AveragePool", "Mul", "Relu"]
@@ -38,14 +35,11 @@ def test_case_1(attributes: str, batch: str) -> None:
     assert same(pool(attributes, batch), batch, bits=True).ops == ["AveragePool", "Relu"]
 
 
-@pytest.mark.parametrize(
-    ("attributes", "size", "why"),
-    [
-        case("ceil_mode", f"{WINDOW}, ceil_mode = 1, strides = [2, 2]", "7,6", "rounds"),
-        case("dilation", f"{WINDOW}, dilations = [2, 1]", "7,6", "dilated"),
-        case("unknown sizes", WINDOW, "H,W", "known"),
-    ],
-)
+@pytest.mark.parametrize(("attributes", "size", "why"), [
+    case("ceil_mode", f"{WINDOW}, ceil_mode = 1, strides = [2, 2]", "7,6", "rounds"),
+    case("dilation", f"{WINDOW}, dilations = [2, 1]", "7,6", "dilated"),
+    case("unknown sizes", WINDOW, "H,W", "known"),
+])  # fmt: skip
 def test_not(attributes: str, size: str, why: str) -> None:
     opset = 19 if "dilations" in attributes else 17
     found = both(pool(attributes, size=size, opset=opset), **{**XAVIER, **({"platform": None} if opset > 17 else {})})

@@ -271,9 +271,7 @@ def parts(chance: Chance, batch: str) -> onnx.ModelProto:
     return graph("float[{N},4,5,6] x", ", ".join(outputs), body, batch, **used)
 
 
-MAKERS: list[Callable[[Chance, str], onnx.ModelProto]] = [
-    *(padding, resize, pads, max_pool, means, flat, rows, parts),
-]
+MAKERS: list[Callable[[Chance, str], onnx.ModelProto]] = [*(padding, resize, pads, max_pool, means, flat, rows, parts)]
 COUNTS = {"padding": 40, "resize": 50, "pads": 15, "max_pool": 40, "means": 50, "flat": 60, "rows": 60, "parts": 40}
 
 

@@ -17,16 +17,10 @@ from tests.conftest import DATA, PLAIN_PIPELINE
 from tests.dla.check import BATCHES, SCALE, Pair, both, case, covers, graph, ints, pair, same, weights
 
 TO = {
-    "five": ints(0, 2, 4, 6, 4),
-    "back": ints(0, 8, 6, 4),
-    "six": ints(0, 2, 2, 2, 6, 4),
-    "big": ints(0, 2, 12, 8),
-    "blocks": ints(0, 8, 3, 2, 2, 2),
-    "small": ints(0, 32, 3, 2),
-    "three": ints(0, 8, 24),
-    "rows": ints(-1, 6, 4),
+    "five": ints(0, 2, 4, 6, 4), "back": ints(0, 8, 6, 4), "six": ints(0, 2, 2, 2, 6, 4), "big": ints(0, 2, 12, 8),
+    "blocks": ints(0, 8, 3, 2, 2, 2), "small": ints(0, 32, 3, 2), "three": ints(0, 8, 24), "rows": ints(-1, 6, 4),
     "one": ints(1),
-}
+}  # fmt: skip
 SHUFFLE = "a = Reshape (q, five)\nb2 = Transpose <perm = [0, 2, 1, 3, 4]> (a)\nc = Reshape (b2, back)\n"
 
 
@@ -36,26 +30,15 @@ def chain(body: str, batch: str = "1", out: str = "float[b,c,h,w] y", **more: np
     return graph("float[{N},8,6,4] x", out, pair("x", "q") + body, batch, **used)
 
 
-@pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        case(
-            "other orders",
-            "a = Reshape (q, six)\nb2 = Transpose <perm = [0, 3, 2, 1, 5, 4]> (a)\nc = Reshape (b2, back)\ny = Relu (c)",
-            "no Conv",
-        ),
-        case(
-            "between different scales of the model's own",
-            "a = Reshape (q, five)\n" + pair("a", "p", "s2") + "c = Reshape (p, back)\ny = Relu (c)",
-            "different scales",
-        ),
-        case(
-            "case 1 to a graph output from a graph input or from a tensor that others read",
-            "a = Reshape (q, three)\ny = Reshape (a, back)",
-            "graph output",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("body", "why"), [
+    case("other orders",
+        "a = Reshape (q, six)\nb2 = Transpose <perm = [0, 3, 2, 1, 5, 4]> (a)\nc = Reshape (b2, back)\ny = Relu (c)",
+        "no Conv"),
+    case("between different scales of the model's own",
+        "a = Reshape (q, five)\n" + pair("a", "p", "s2") + "c = Reshape (p, back)\ny = Relu (c)", "different scales"),
+    case("case 1 to a graph output from a graph input or from a tensor that others read",
+        "a = Reshape (q, three)\ny = Reshape (a, back)", "graph output"),
+])  # fmt: skip
 def test_not(body: str, why: str) -> None:
     found = same(chain(body, s2=np.float32(SCALE / 2), back=ints(1, 8, 6, 4)))
     assert "D17" not in found.rules

@@ -18,28 +18,11 @@ COLUMNS = "".join(
 )
 """Weights with a scale a column: rule W1 puts Reshapes around each MatMul that D18 does not take."""
 ARRAYS = {
-    "w1": W1,
-    "w2": W2,
-    "s1": S1,
-    "s2": S2,
-    "z1": np.zeros(8, np.int8),
-    "z2": np.zeros(12, np.int8),
-    "b1": weights(3, 8),
-    "b2": weights(4, 12),
-    "g": weights(5, 12),
-    "h": weights(6, 8),
-    "half": np.float32(0.5),
-    "pos": weights(7, 1, 5, 12),
-    "sizes": ints(3, 5),
-    "minus": ints(-1),
-    "ends": ints(6),
-    "zero": ints(0),
-    "two": ints(-1, 12),
-    "three": ints(1, 5, 12),
-    "mid": ints(5, 1, 12),
-    "one": ints(1),
-    "row": weights(8, 1, 8),
-}
+    "w1": W1, "w2": W2, "s1": S1, "s2": S2, "z1": np.zeros(8, np.int8), "z2": np.zeros(12, np.int8),
+    "b1": weights(3, 8), "b2": weights(4, 12), "g": weights(5, 12), "h": weights(6, 8), "half": np.float32(0.5),
+    "pos": weights(7, 1, 5, 12), "sizes": ints(3, 5), "minus": ints(-1), "ends": ints(6), "zero": ints(0),
+    "two": ints(-1, 12), "three": ints(1, 5, 12), "mid": ints(5, 1, 12), "one": ints(1), "row": weights(8, 1, 8),
+}  # fmt: skip
 
 
 def model(shape: str, body: str, batch: str = "1", out: str = "", **more: np.ndarray):  # type: ignore[no-untyped-def]

@@ -123,18 +123,15 @@ def test_a_slice_at_the_end_has_a_size(shape: str) -> None:
     assert total(kept) == total(plain) < total(forced) - 1
 
 
-@pytest.mark.parametrize(
-    ("body", "tensors"),
-    [
-        ("y = Relu (x)", 0),
-        ("a = Relu (x)\ny = Erf (a)", 1),
-        ("a = Erf (x)\ny = Relu (a)", 1),
-        ("a = Relu (x)\nb = Erf (a)\ny = Relu (b)", 2),
-        ("a = Relu (x)\nb = Erf (a)\nc = Erf (a)\nd = Add (b, c)\ny = Relu (d)", 3),
-        ("a = Relu (x)\nb = Erf (a)\nc = Add (a, x)\ny = Sub (b, c)", 2),
-        ("y = Erf (x)", 0),
-    ],
-)
+@pytest.mark.parametrize(("body", "tensors"), [
+    ("y = Relu (x)", 0),
+    ("a = Relu (x)\ny = Erf (a)", 1),
+    ("a = Erf (x)\ny = Relu (a)", 1),
+    ("a = Relu (x)\nb = Erf (a)\ny = Relu (b)", 2),
+    ("a = Relu (x)\nb = Erf (a)\nc = Erf (a)\nd = Add (b, c)\ny = Relu (d)", 3),
+    ("a = Relu (x)\nb = Erf (a)\nc = Add (a, x)\ny = Sub (b, c)", 2),
+    ("y = Erf (x)", 0),
+])  # fmt: skip
 def test_what_transitions_cost(body: str, tensors: int) -> None:
     """Every tensor that another device reads is converted once; at the high end a region begins once and ends once."""
     made = translate(

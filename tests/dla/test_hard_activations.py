@@ -29,11 +29,7 @@ def test_case_2_costs_little_whatever_the_range(reach: float) -> None:
 
 @pytest.mark.parametrize("op", ["HardSwish", "HardSigmoid"])
 @pytest.mark.parametrize(
-    "shape",
-    [
-        case("tensors that are not four-dimensional", "1,3,4"),
-        case("an unknown number of channels", "1,c,4,5"),
-    ],
+    "shape", [case("tensors that are not four-dimensional", "1,3,4"), case("an unknown number of channels", "1,c,4,5")]
 )
 def test_not(shape: str, op: str) -> None:
     found = both(graph(f"float[{shape}] x", f"float[{shape}] y", pair("x", "q") + f"m = {op} (q)\n" + END))
@@ -81,15 +77,12 @@ def test_not_the_error_function() -> None:
     assert "D7" not in found.rules and "error function" in found.reason(found.rewritten.graph.producer["m"].name)
 
 
-@pytest.mark.parametrize(
-    ("op", "why", "options"),
-    [
-        case("bounds that are not constant numbers", "Clip (q, low2)", "bounds", {}, id="computed bound"),
-        case("case 6 with factors that are not positive", "Elu <alpha = 0.0> (q)", "positive", ORIN_10, id="no factor"),
-        pytest.param("Celu <alpha = 0.0> (q)", "positive", ORIN_10, id="no divisor"),
-        case("cases 4 to 6 where the DLA has no Div", "Softsign (q)", "quotient", {}, id="no quotient"),
-    ],
-)
+@pytest.mark.parametrize(("op", "why", "options"), [
+    case("bounds that are not constant numbers", "Clip (q, low2)", "bounds", {}, id="computed bound"),
+    case("case 6 with factors that are not positive", "Elu <alpha = 0.0> (q)", "positive", ORIN_10, id="no factor"),
+    pytest.param("Celu <alpha = 0.0> (q)", "positive", ORIN_10, id="no divisor"),
+    case("cases 4 to 6 where the DLA has no Div", "Softsign (q)", "quotient", {}, id="no quotient"),
+])  # fmt: skip
 def test_not_these(op: str, why: str, options: dict[str, str]) -> None:
     body = pair("x", "q") + ("low2 = ReduceMin <keepdims = 0> (q)\n" if "low2" in op else "") + f"m = {op}\n" + END
     found = both(graph("float[1,3,4,5] x", "float[b,c,h,w] y", body, opset=17), **options)

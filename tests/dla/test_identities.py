@@ -41,26 +41,15 @@ def test_not_with_a_mask_in_use() -> None:
 SIZE = "t = Shape (x)\ne = Gather (t, two)\n"
 
 
-@pytest.mark.parametrize(
-    "body, outputs",
-    [
-        case(
-            "a graph output made from a tensor that others read",
-            "c = Conv (q, w)\ny = Identity (c)\nr = Relu (c)\n" + pair("r", "z2"),
-            "float[1,4,3,3] y, float[1,4,3,3] z2",
-        ),
-        case(
-            "between two tensors with different scales of their own",
-            "c = Conv (q, w)\n" + pair("c", "i0") + "i = Identity (i0)\n" + pair("i", "p", "s2") + "y = Relu (p)",
-            "float[1,4,3,3] y",
-        ),
-        case(
-            "a graph output made from a graph input",
-            "y = Identity (x)\nc = Conv (q, w)\nr = Relu (c)",
-            "float[1,2,3,3] y, float[1,4,3,3] r",
-        ),
-    ],
-)
+@pytest.mark.parametrize("body, outputs", [
+    case("a graph output made from a tensor that others read",
+        "c = Conv (q, w)\ny = Identity (c)\nr = Relu (c)\n" + pair("r", "z2"), "float[1,4,3,3] y, float[1,4,3,3] z2"),
+    case("between two tensors with different scales of their own",
+        "c = Conv (q, w)\n" + pair("c", "i0") + "i = Identity (i0)\n" + pair("i", "p", "s2") + "y = Relu (p)",
+        "float[1,4,3,3] y"),
+    case("a graph output made from a graph input", "y = Identity (x)\nc = Conv (q, w)\nr = Relu (c)",
+        "float[1,2,3,3] y, float[1,4,3,3] r"),
+])  # fmt: skip
 def test_what_f7_leaves_becomes_a_scale_by_rule_d9(body: str, outputs: str) -> None:
     found = same(graph("float[1,2,3,3] x", outputs, pair("x", "q") + body, **CONV, s2=np.float32(0.07)))
     assert "BatchNormalization" in found.ops and "Identity" not in found.ops and found.gpu() == (["Identity"], [])

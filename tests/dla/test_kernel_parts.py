@@ -14,16 +14,13 @@ from tests.dla.test_large_windows import conv
 
 @covers(1)
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(
-    ("shape", "kernel", "attributes", "left"),
-    [
-        ("4,33,33", (3, 3), "dilations = [36, 36], pads = [36, 36, 36, 36]", [1, 1]),
-        ("4,20,20", (3, 3), "dilations = [12, 24], pads = [12, 24, 12, 24]", [3, 1]),
-        ("4,3,9", (7, 1), "pads = [9, 0, 3, 0]", [3, 1]),
-        ("4,4,4", (3, 3), "dilations = [9, 9], pads = [9, 9, 9, 9], strides = [3, 2]", [1, 1]),
-        ("4,7,7", (3, 3), "dilations = [33, 33], pads = [40, 40, 40, 40]", [1, 1]),
-    ],
-)
+@pytest.mark.parametrize(("shape", "kernel", "attributes", "left"), [
+    ("4,33,33", (3, 3), "dilations = [36, 36], pads = [36, 36, 36, 36]", [1, 1]),
+    ("4,20,20", (3, 3), "dilations = [12, 24], pads = [12, 24, 12, 24]", [3, 1]),
+    ("4,3,9", (7, 1), "pads = [9, 0, 3, 0]", [3, 1]),
+    ("4,4,4", (3, 3), "dilations = [9, 9], pads = [9, 9, 9, 9], strides = [3, 2]", [1, 1]),
+    ("4,7,7", (3, 3), "dilations = [33, 33], pads = [40, 40, 40, 40]", [1, 1]),
+])  # fmt: skip
 def test_case_1(shape: str, kernel: Any, attributes: str, left: list[int], batch: str) -> None:
     found = same(conv(shape, (8, 4, *kernel), attributes, batch), batch)
     assert found.rules[0] == "D27" and found.gpu() == (["Conv"], [])

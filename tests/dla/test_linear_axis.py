@@ -10,19 +10,7 @@ from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UserError
 from qdq_translator.translation.passes import dla
 from qdq_translator.translation.passes.dla import linear_axis
-from tests.dla.check import (
-    ORIN,
-    SCALE,
-    both,
-    case,
-    covers,
-    decibels,
-    graph,
-    ints,
-    milliseconds,
-    pair,
-    same,
-)
+from tests.dla.check import ORIN, SCALE, both, case, covers, decibels, graph, ints, milliseconds, pair, same
 
 RESIZE = "`Resize` with tf_crop_and_resize, antialias, named axes, an aspect ratio to keep or other axes than H and W, and below opset 11"
 END = pair("m", "p") + "y = Relu (p)"
@@ -56,22 +44,19 @@ def test_what_it_costs() -> None:
     assert decibels(found.rewritten, feed, fp16=True) > 55
 
 
-@pytest.mark.parametrize(
-    ("line", "given", "arrays"),
-    [
-        case("tensors that are not four-dimensional", "CumSum (q, a)", "float[1,2,3] x", {"a": ints(1)}),
-        case("sizes that are not known", "CumSum (q, a)", "float[1,2,h,3] x", {"a": ints(1)}),
-        case("more than 8192 along an axis", "CumSum (q, a)", "float[1,1,8193,1] x", {"a": ints(3)}),
-        case("the batch axis", "CumSum (q, a)", "float[3,2,3,4] x", {"a": ints(0)}),
-        case("the batch axis", "Tile (q, r)", X, {"r": ints(2, 1, 2, 1)}),
-        case("the batch axis", "Expand (q, r)", X, {"r": ints(3, 2, 3, 4)}),
-        case("the batch axis", "Pad (q, r)", X, {"r": ints(0, 0, 1, 1, 1, 0, 1, 1)}),
-        case("parameters that are computed", "Pad (q, pads, low)", X, {"pads": ints(0, 0, 1, 1, 0, 0, 0, 0)}),
-        case(RESIZE, f"Resize <{LINEAR}, axes = [0, 1, 2, 3]> (q, , , sizes)", X, {"sizes": ints(1, 2, 7, 9)}),
-        case(RESIZE, f"Resize <{NEAREST}> (q, , , sizes)", X, {"sizes": ints(1, 4, 3, 4)}),
-        case(RESIZE, f"Resize <{LINEAR}> (q, , f)", X, {"f": np.float32([1, 1.2, 2, 2])}),
-    ],
-)
+@pytest.mark.parametrize(("line", "given", "arrays"), [
+    case("tensors that are not four-dimensional", "CumSum (q, a)", "float[1,2,3] x", {"a": ints(1)}),
+    case("sizes that are not known", "CumSum (q, a)", "float[1,2,h,3] x", {"a": ints(1)}),
+    case("more than 8192 along an axis", "CumSum (q, a)", "float[1,1,8193,1] x", {"a": ints(3)}),
+    case("the batch axis", "CumSum (q, a)", "float[3,2,3,4] x", {"a": ints(0)}),
+    case("the batch axis", "Tile (q, r)", X, {"r": ints(2, 1, 2, 1)}),
+    case("the batch axis", "Expand (q, r)", X, {"r": ints(3, 2, 3, 4)}),
+    case("the batch axis", "Pad (q, r)", X, {"r": ints(0, 0, 1, 1, 1, 0, 1, 1)}),
+    case("parameters that are computed", "Pad (q, pads, low)", X, {"pads": ints(0, 0, 1, 1, 0, 0, 0, 0)}),
+    case(RESIZE, f"Resize <{LINEAR}, axes = [0, 1, 2, 3]> (q, , , sizes)", X, {"sizes": ints(1, 2, 7, 9)}),
+    case(RESIZE, f"Resize <{NEAREST}> (q, , , sizes)", X, {"sizes": ints(1, 4, 3, 4)}),
+    case(RESIZE, f"Resize <{LINEAR}> (q, , f)", X, {"f": np.float32([1, 1.2, 2, 2])}),
+])  # fmt: skip
 def test_not(line: str, given: str, arrays: dict[str, np.ndarray]) -> None:
     low = "low = ReduceMin <keepdims = 0> (q)\n" if "low" in line else ""
     rank = "b,c,h" if given.count(",") == 2 else "b,c,h,w"
@@ -84,14 +69,11 @@ def test_not(line: str, given: str, arrays: dict[str, np.ndarray]) -> None:
     assert made.rewrites.reasons[node.name]
 
 
-@pytest.mark.parametrize(
-    ("attributes", "match"),
-    [
-        (f"{LINEAR}, antialias = 1", "antialias"),
-        (f'{NEAREST}, keep_aspect_ratio_policy = "not_larger"', "keep_aspect_ratio_policy"),
-        ('mode = "nearest", coordinate_transformation_mode = "tf_crop_and_resize"', "coordinate_transformation_mode"),
-    ],
-)
+@pytest.mark.parametrize(("attributes", "match"), [
+    (f"{LINEAR}, antialias = 1", "antialias"),
+    (f'{NEAREST}, keep_aspect_ratio_policy = "not_larger"', "keep_aspect_ratio_policy"),
+    ('mode = "nearest", coordinate_transformation_mode = "tf_crop_and_resize"', "coordinate_transformation_mode"),
+])  # fmt: skip
 def test_not_what_no_parser_reads(attributes: str, match: str) -> None:
     more = {"roi": np.float32([0, 0, 0, 0, 1, 1, 0.5, 0.5])} if "crop" in attributes else {}
     line = f"Resize <{attributes}> (q, {'roi' if more else ''}, , sizes)"
@@ -118,11 +100,7 @@ def test_not_of_a_constant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "axis"),
-    [
-        case("tensors that are not four-dimensional", "1,3,4", 2),
-        case("the batch axis", "1,3,4,5", 0),
-    ],
+    ("shape", "axis"), [case("tensors that are not four-dimensional", "1,3,4", 2), case("the batch axis", "1,3,4,5", 0)]
 )
 def test_not_of_several(shape: str, axis: int) -> None:
     body = pair("x", "q") + pair("x1", "r") + f"m = Concat <axis = {axis}> (q, r)\n" + END

@@ -2,82 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from typing import Optional
 
 import numpy as np
 import pytest
 
 from qdq_translator import TranslateOptions, translate
-from tests.dla.check import (
-    BATCHES,
-    ORIN,
-    both,
-    case,
-    covers,
-    decibels,
-    feed_of,
-    graph,
-    pair,
-    same,
-    weights,
-)
+from tests.dla.check import BATCHES, ORIN, both, case, covers, decibels, feed_of, graph, pair, same, weights
 
 END = pair("m", "p") + "y = Relu (p)"
 X = "float[{N},3,4,5] x"
 
 
-@pytest.mark.parametrize(
-    ("body", "why", "options"),
-    [
-        case("other exponents (the DLA has no root)", "m = Pow (q, half)", "no power of 0.5", {}),
-        case("an exponent that is not one constant number", "m = Pow (q, each)", "one constant", {}),
-        pytest.param("m = Pow (half, q)", "one constant", {}, id="a constant base"),
-        case("case 2 where the DLA has no Div", "m = Reciprocal (q)", "quotient", {}),
-        case(
-            "a condition that is computed other than by a comparison",
-            "n2 = IsNaN (q)\nm = Where (n2, q, half)",
-            "computed",
-            {},
-        ),
-        pytest.param("g2 = Greater (q, half)\nm = Where (g2, q, half)", "8.6.12", {}, id="a DLA that compares nothing"),
-        case(
-            "cases 6 and 7 of tensors that are not four-dimensional or have no scale of the model's own, of which the DLA compares"
-            " none (limit E3)",
-            "r = Exp (q)\ng2 = Greater (r, half)\nm = Where (g2, q, half)",
-            "INT8 only",
-            {"platform": "jetpack-6.2"},
-        ),
-        case(
-            "branches that are broadcast",
-            "g2 = Greater (q, half)\nm = Where (g2, q, each)",
-            "broadcast",
-            {"platform": "jetpack-6.2"},
-        ),
-        case("a constant v that is not finite", "m = Where (c, q, inf)", "finite", {}),
-        pytest.param("w = ReduceMax <axes = [3]> (q)\nm = Where (c, q, w)", "broadcast", {}, id="broadcast"),
-        case(
-            "more than four dimensions",
-            "f = Reshape (q, five)\nn = Pow (f, two)\nm = Reshape (n, four)",
-            "more than four",
-            {},
-        ),
-    ],
-)
+COMPARES = {"platform": "jetpack-6.2"}
+ARRAYS = {
+    "half": np.float32(0.5), "two": np.float32(2), "each": np.full((3, 1, 1), 2, np.float32), "c": weights(1, 3, 4, 5) > 0,
+    "inf": np.float32(-np.inf), "five": np.array([1, 3, 1, 4, 5]), "four": np.array([1, 3, 4, 5]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "why", "options"), [
+    case("other exponents (the DLA has no root)", "m = Pow (q, half)", "no power of 0.5", {}),
+    case("an exponent that is not one constant number", "m = Pow (q, each)", "one constant", {}),
+    pytest.param("m = Pow (half, q)", "one constant", {}, id="a constant base"),
+    case("case 2 where the DLA has no Div", "m = Reciprocal (q)", "quotient", {}),
+    case("a condition that is computed other than by a comparison", "n2 = IsNaN (q)\nm = Where (n2, q, half)",
+        "computed", {}),
+    pytest.param("g2 = Greater (q, half)\nm = Where (g2, q, half)", "8.6.12", {}, id="a DLA that compares nothing"),
+    case("cases 6 and 7 of tensors that are not four-dimensional or have no scale of the model's own, of which the DLA"
+        " compares none (limit E3)", "r = Exp (q)\ng2 = Greater (r, half)\nm = Where (g2, q, half)", "INT8 only", COMPARES),
+    case("branches that are broadcast", "g2 = Greater (q, half)\nm = Where (g2, q, each)", "broadcast", COMPARES),
+    case("a constant v that is not finite", "m = Where (c, q, inf)", "finite", {}),
+    pytest.param("w = ReduceMax <axes = [3]> (q)\nm = Where (c, q, w)", "broadcast", {}, id="broadcast"),
+    case("more than four dimensions", "f = Reshape (q, five)\nn = Pow (f, two)\nm = Reshape (n, four)", "more than four", {}),
+])  # fmt: skip
 def test_not(body: str, why: str, options: dict[str, str]) -> None:
-    arrays = {
-        "half": np.float32(0.5),
-        "two": np.float32(2),
-        "each": np.full((3, 1, 1), 2, np.float32),
-        "c": weights(1, 3, 4, 5) > 0,
-        "inf": np.float32(-np.inf),
-        "five": np.array([1, 3, 1, 4, 5]),
-        "four": np.array([1, 3, 4, 5]),
-    }
-    used = {
-        name: value
-        for name, value in arrays.items()
-        if name in body.replace("(", " ").replace(")", " ").replace(",", " ").split()
-    }
+    used = {name: value for name, value in ARRAYS.items() if name in re.findall(r"\w+", body)}
     found = both(graph("float[1,3,4,5] x", "float[b,c,h,w] y", pair("x", "q") + body + "\n" + END, **used), **options)
     assert "D19" not in found.rules
     assert any(why in row.why for row in found.rewritten.rewrites.left(found.rewritten.dla))

@@ -87,16 +87,13 @@ def test_few_steps_pay_and_many_are_left_by_rule_r1() -> None:
     assert kept < forced and "LSTM" in ops and "LSTM" not in others
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        case(STEPS, {"steps": 17}, "17 steps"),
-        case(STEPS, {"steps": 9, "way": "bidirectional"}, "18 steps"),
-        case(OTHER, {"clip": 3.0}, "a clip"),
-        case(OTHER, {"input_forget": 1}, "coupled gates"),
-        case(OTHER, {"activations": '["Sigmoid", "Relu", "Tanh"]'}, "other activations"),
-    ],
-)
+@pytest.mark.parametrize(("change", "why"), [
+    case(STEPS, {"steps": 17}, "17 steps"),
+    case(STEPS, {"steps": 9, "way": "bidirectional"}, "18 steps"),
+    case(OTHER, {"clip": 3.0}, "a clip"),
+    case(OTHER, {"input_forget": 1}, "coupled gates"),
+    case(OTHER, {"activations": '["Sigmoid", "Relu", "Tanh"]'}, "other activations"),
+])  # fmt: skip
 def test_left(change: dict[str, Any], why: str) -> None:
     found = both(layer("LSTM", **{"steps": 2, **change}))
     assert "LSTM" in found.gpu()[1] and why in found.reason(next(n.name for n in found.plain.graph.of("LSTM")))
@@ -105,16 +102,13 @@ def test_left(change: dict[str, Any], why: str) -> None:
 BARE = pair("x", "q") + "y, h = LSTM <hidden_size = 6> (q, w, r"
 
 
-@pytest.mark.parametrize(
-    ("inputs", "body", "why"),
-    [
-        case("an unknown number of steps", "float[t,1,5] x", f"{BARE})", "number of steps"),
-        case("weights that are not constant", "float[2,1,5] x, float[1,24,6] r", f"{BARE})", "not constant"),
-        case(OTHER, "float[2,1,5] x", f"{BARE}, , n)", "sequence lengths"),
-        case(OTHER, "float[2,1,5] x", f"{BARE}, , , , , p)", "peepholes"),
-        case("an initial state of other constants than 0", "float[2,1,5] x", f"{BARE}, , , i)", "initial state"),
-    ],
-)
+@pytest.mark.parametrize(("inputs", "body", "why"), [
+    case("an unknown number of steps", "float[t,1,5] x", f"{BARE})", "number of steps"),
+    case("weights that are not constant", "float[2,1,5] x, float[1,24,6] r", f"{BARE})", "not constant"),
+    case(OTHER, "float[2,1,5] x", f"{BARE}, , n)", "sequence lengths"),
+    case(OTHER, "float[2,1,5] x", f"{BARE}, , , , , p)", "peepholes"),
+    case("an initial state of other constants than 0", "float[2,1,5] x", f"{BARE}, , , i)", "initial state"),
+])  # fmt: skip
 def test_left_for_its_inputs(inputs: str, body: str, why: str) -> None:
     arrays = {
         "w": weights(1, 1, 24, 5),

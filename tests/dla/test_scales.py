@@ -23,11 +23,7 @@ END = pair("m", "p") + "y = Relu (p)"
 
 
 @pytest.mark.parametrize(
-    "shape",
-    [
-        case("tensors that are not four-dimensional", "2,3"),
-        case("an unknown number of channels", "1,c,4,5"),
-    ],
+    "shape", [case("tensors that are not four-dimensional", "2,3"), case("an unknown number of channels", "1,c,4,5")]
 )
 @pytest.mark.parametrize("op", ["Neg (q)", "Div (q, k)"])
 def test_not(op: str, shape: str) -> None:
@@ -40,13 +36,7 @@ MEAN_END = pair("m", "p", "s") + "y = Relu (p)"
 ONE_MEAN = pair("a", "a1") + "m = Mean (a1)\n" + MEAN_END
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        pytest.param("1,3,4"),
-        pytest.param("1,c,4,4"),
-    ],
-)
+@pytest.mark.parametrize("shape", [pytest.param("1,3,4"), pytest.param("1,c,4,4")])
 def test_not_a_mean(shape: str) -> None:
     body = pair("a", "a1") + pair("b", "b1") + "m = Mean (a1, b1)\n" + MEAN_END
     found = both(graph(f"float[{shape}] a, float[{shape}] b", f"float[{shape}] y", body))
@@ -135,11 +125,7 @@ X = "float[{N},3,4,5] x"
 
 @pytest.mark.parametrize(
     "op",
-    [
-        case("c / x", "Div (k, q)"),
-        case("c of another shape", "Div (q, wide)"),
-        case("c with a 0", "Div (q, zero)"),
-    ],
+    [case("c / x", "Div (k, q)"), case("c of another shape", "Div (q, wide)"), case("c with a 0", "Div (q, zero)")],
 )
 def test_case_2_not(op: str) -> None:
     arrays = {"k": np.float32(2), "wide": np.arange(1, 6, dtype=np.float32), "zero": np.zeros((3, 1, 1), np.float32)}

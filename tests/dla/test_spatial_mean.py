@@ -11,20 +11,7 @@ import pytest
 from qdq_translator import TranslateOptions, translate
 from qdq_translator.core.errors import UserError
 from qdq_translator.translation.passes.dla.spatial_mean import factors, steps
-from tests.dla.check import (
-    ORIN,
-    SCALE,
-    both,
-    case,
-    covers,
-    decibels,
-    engine,
-    graph,
-    ints,
-    milliseconds,
-    pair,
-    same,
-)
+from tests.dla.check import ORIN, SCALE, both, case, covers, decibels, engine, graph, ints, milliseconds, pair, same
 from tests.explicit_reference import run
 
 END = pair("m", "p") + "y = Relu (p)"
@@ -132,13 +119,10 @@ def test_not(op: str, size: str, why: str) -> None:
     assert why in found.reason(node)
 
 
-@pytest.mark.parametrize(
-    "attributes, size, out",
-    [
-        case("padded windows whose padding does not count", 'kernel_shape = [16, 16], auto_pad = "SAME_UPPER"', 16, 16),
-        case("dilated windows", f"{window(10, 10)}, dilations = [2, 2]", 20, 1),
-    ],
-)
+@pytest.mark.parametrize("attributes, size, out", [
+    case("padded windows whose padding does not count", 'kernel_shape = [16, 16], auto_pad = "SAME_UPPER"', 16, 16),
+    case("dilated windows", f"{window(10, 10)}, dilations = [2, 2]", 20, 1),
+])  # fmt: skip
 def test_not_where_windows_are_padded_by_auto_pad_or_dilated(attributes: str, size: int, out: int) -> None:
     body = pair("x", "q") + f"m = AveragePool <{attributes}> (q)\n" + pair("m", "p") + "y = Relu (p)"
     explicit = graph(f"float[1,2,{size},{size}] x", f"float[1,2,{out},{out}] y", body, opset=19)

@@ -73,13 +73,10 @@ def test_what_would_cost_too_much_is_fp16() -> None:
     assert "m_exponential" in wide.scales
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("Mean (q, q)", 2.2),  # 10 log10(1 + (2 s / 2)^2 / (2 (s / 2)^2 + s^2))
-        ("HardSigmoid <alpha = 0.25> (q)", 2.8),
-    ],
-)
+@pytest.mark.parametrize(("line", "expected"), [
+    ("Mean (q, q)", 2.2),  # 10 log10(1 + (2 s / 2)^2 / (2 (s / 2)^2 + s^2))
+    ("HardSigmoid <alpha = 0.25> (q)", 2.8),
+])  # fmt: skip
 def test_figures(line: str, expected: float, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = []
     original = translator._conclude

@@ -40,14 +40,11 @@ def check(explicit, batch: str = "1", **options):  # type: ignore[no-untyped-def
 
 @covers(1)
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(
-    ("tail", "out"),
-    [
-        ("y = Flatten (c)", "float[b,k] y"),
-        ("y = Reshape (c, to)", "float[b,c,d] y"),
-        ("a = Squeeze (c, three)\nf = Flatten (a)\ny = Identity (f)", "float[b,k] y"),
-    ],
-)
+@pytest.mark.parametrize(("tail", "out"), [
+    ("y = Flatten (c)", "float[b,k] y"),
+    ("y = Reshape (c, to)", "float[b,c,d] y"),
+    ("a = Squeeze (c, three)\nf = Flatten (a)\ny = Identity (f)", "float[b,k] y"),
+])  # fmt: skip
 def test_case_1(tail: str, out: str, batch: str) -> None:
     three = ints(3)
     body = "c = Conv <kernel_shape = [4, 4]> (q, w4)\n" + tail
@@ -100,45 +97,22 @@ def test_an_input_with_two_readers_stays() -> None:
     assert len(found.rewritten.types.shape("x")) == 3
 
 
-@pytest.mark.parametrize(
-    ("body", "out", "why"),
-    [
-        case(
-            "if another layer reads the graph input or output",
-            "c = Conv (q, w)\ny = Flatten (c)\no = Relu (y)",
-            "float[b,k] y, float[b,k] o",
-            "another layer or graph output",
-        ),
-        pytest.param(
-            "c = Conv (q, w)\ny = Flatten (c)", "float[b,k] y, float[b,c,h,w] c", "end of the network", marks=ENDS
-        ),
-        pytest.param(
-            "c = Conv (q, w)\nf = Flatten (c)\ny = Unsqueeze (f, three)",
-            "float[b,k,d] y, float[b,k] f",
-            "another",
-            marks=ENDS,
-        ),
-        pytest.param("y = Flatten (x)", "float[b,k] y", "end of the network", marks=ENDS),
-        case(
-            "between two different scales of the model",
-            "c = Conv (q, w)\n" + pair("c", "p") + "f = Flatten (p)\n" + pair("f", "y", "s2"),
-            "float[b,k] y",
-            "two different scales",
-        ),
-        case(
-            "if the graph input or output has four dimensions",
-            "c = Conv (q, w)\ny = Reshape (c, four)",
-            "float[b,k,h,w] y",
-            "",
-        ),
-        case(
-            "if the next tensor has another number of dimensions",
-            "c = Conv (q, w)\nd = Reshape (c, flat)\ne = Relu (d)\ny = Unsqueeze (e, three)",
-            "float[b,k,h] y",
-            "",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("body", "out", "why"), [
+    case("if another layer reads the graph input or output", "c = Conv (q, w)\ny = Flatten (c)\no = Relu (y)",
+        "float[b,k] y, float[b,k] o", "another layer or graph output"),
+    pytest.param("c = Conv (q, w)\ny = Flatten (c)", "float[b,k] y, float[b,c,h,w] c", "end of the network",
+        marks=ENDS),
+    pytest.param("c = Conv (q, w)\nf = Flatten (c)\ny = Unsqueeze (f, three)", "float[b,k,d] y, float[b,k] f",
+        "another", marks=ENDS),
+    pytest.param("y = Flatten (x)", "float[b,k] y", "end of the network", marks=ENDS),
+    case("between two different scales of the model",
+        "c = Conv (q, w)\n" + pair("c", "p") + "f = Flatten (p)\n" + pair("f", "y", "s2"), "float[b,k] y",
+        "two different scales"),
+    case("if the graph input or output has four dimensions", "c = Conv (q, w)\ny = Reshape (c, four)",
+        "float[b,k,h,w] y", ""),
+    case("if the next tensor has another number of dimensions",
+        "c = Conv (q, w)\nd = Reshape (c, flat)\ne = Relu (d)\ny = Unsqueeze (e, three)", "float[b,k,h] y", ""),
+])  # fmt: skip
 def test_not(body: str, out: str, why: str) -> None:
     more = {"three": ints(2), "s2": np.float32(SCALE / 2), "four": ints(0, 2, 4, -1), "flat": ints(0, -1)}
     found = check(ends(body, out, **{name: value for name, value in more.items() if name in body}))
@@ -165,15 +139,8 @@ def test_the_shipped_example_is_one_loadable(tmp_path: Path) -> None:
     assert main(["verify", *common]) == 0
     script = tmp_path / "loadable.sh"
     wanted = [
-        "--dla_standalone",
-        "--input_io_formats",
-        "int8:dla_linear",
-        "--output_io_formats",
-        "fp16:chw16",
-        "--opt_shapes",
-        "input:1x1x16x16",
-        "--script",
-        str(script),
-    ]
+        "--dla_standalone", "--input_io_formats", "int8:dla_linear", "--output_io_formats", "fp16:chw16",
+        "--opt_shapes", "input:1x1x16x16", "--script", str(script),
+    ]  # fmt: skip
     assert main(["build", "--print", "-t", str(tmp_path), *wanted]) == 0
     assert "--allowGPUFallback" not in script.read_text()
