@@ -133,38 +133,34 @@ def test_metadata_of_10_x(separator: str) -> None:
         assert set(verdicts(check).values()) == {("obeyed", "int8")}
 
 
-def test_the_layer_with_the_weights_speaks_for_a_node_that_several_carry() -> None:
-    node = "[ONNX Layer: /fc/MatMul]"
-    engine = info(
-        row("__myl_Cast_1", "kgen", "Half", "Half", Metadata=node),
-        row("__myl_Gemm_2", "gemm", "Half", "Half", Metadata=node, Weights={"Type": "Int8"}),
-        row("__myl_Resh_3", "shape_call", "Float", "Float", Metadata=node),
-        row("t copy", "Reformat", "Int8", "Half", Metadata=node),
-    )
-    check = check_engine(chain(("/fc/MatMul", "MatMul", "int8")), engine)
-    assert verdicts(check) == {"/fc/MatMul": ("obeyed", "int8")}
-    assert check.verdicts[0].engine_layer == "__myl_Gemm_2"
+CARRIES, TACTIC = {"Metadata": "[ONNX Layer: f]"}, {"TacticName": "sm80_xmma_gemm_i8f32_i8i32_f32_tn_n"}
+HALF_WEIGHT = {"Inputs": [{"Name": n, "Format/Datatype": word} for n, word in (("x", "Int8"), ("w", "Half"))]}
+SPEAKS: dict[str, Any] = {
+    "the layer with the weights, of several that carry the node": (
+        ("__myl_Gemm_2", "int8"),
+        row("__myl_Cast_1", "kgen", "Half", "Half", **CARRIES),
+        row("__myl_Gemm_2", "gemm", "Half", "Half", **CARRIES, Weights={"Type": "Int8"}),
+        row("__myl_Resh_3", "shape_call", "Float", "Float", **CARRIES),
+        row("t copy", "Reformat", "Int8", "Half", **CARRIES),
+    ),
+    "half weights": (("f", "fp16"), row("f", "gemm", "Int8", "Half", **HALF_WEIGHT)),
+    "the tactic beside half weights": (("f", "int8"), row("f", "gemm", "Int8", "Half", **HALF_WEIGHT, **TACTIC)),
+    "a half input, whatever the tactic": (("f", "fp16"), row("f", "gemm", "Half", "Half", **TACTIC)),
+    "a layer, no reformat": (
+        ("__myl_1", "fp16"),
+        row("copy", "Reformat", "Int8", "Int8", **CARRIES),
+        row("__myl_1", "kgen", "Half", "Half", **CARRIES),
+    ),
+    "a further layer of the node": (("f_2", "int8"), row("f_2", "Slice", "Int8", "Int8")),
+}
 
 
-def test_a_gemm_without_weights_entry_is_judged_by_its_tactic() -> None:
-    inputs = [{"Name": "x", "Format/Datatype": "Int8"}, {"Name": "w", "Format/Datatype": "Half"}]
-    fused = {**row("f", "gemm", "Int8", "Half"), "Inputs": inputs}
-    plan = chain(("f", "MatMul", "int8"))
-    assert verdicts(check_engine(plan, info(fused)))["f"] == ("disobeyed", "fp16")
-    fused["TacticName"] = "sm80_xmma_gemm_i8f32_i8i32_f32_tn_n"
-    assert verdicts(check_engine(plan, info(fused)))["f"] == ("obeyed", "int8")
-
-
-def test_the_tactic_alone_proves_nothing() -> None:
-    """A kernel's name counts beside an INT8 input only; a reformat that carries a node does not speak for it."""
-    plan = chain(("f", "MatMul", "int8"))
-    half = row("f", "gemm", "Half", "Half", TacticName="sm80_xmma_gemm_i8f32_i8i32_f32_tn_n")
-    assert verdicts(check_engine(plan, info(half)))["f"] == ("disobeyed", "fp16")
-    node = "[ONNX Layer: f]"
-    engine = info(
-        row("copy", "Reformat", "Int8", "Int8", Metadata=node), row("__myl_1", "kgen", "Half", "Half", Metadata=node)
-    )
-    assert verdicts(check_engine(plan, engine))["f"] == ("disobeyed", "fp16")
+@pytest.mark.parametrize("which", SPEAKS)
+def test_what_speaks_for_a_node(which: str) -> None:
+    (speaker, actual), *rows = SPEAKS[which]
+    (found,) = check_engine(chain(("f", "MatMul", "int8")), info(*rows)).verdicts
+    assert (found.engine_layer, found.actual) == (speaker, actual)
+    assert found.verdict == ("obeyed" if actual == "int8" else "disobeyed")
 
 
 def test_precision_words() -> None:
@@ -200,13 +196,8 @@ def test_fused_names(text: str, parts: list[str]) -> None:
 
 
 def test_reformats_do_not_stand_for_the_layer_they_serve() -> None:
-    plan = chain(
-        ("a", "Conv", "int8"),
-        ("b", "Conv", "int8"),
-        ("cat", "Concat", "int8"),
-        ("e", "Exp", "none"),
-        ("f", "Exp", "fp16"),
-    )
+    int8 = [(name, op, "int8") for name, op in (("a", "Conv"), ("b", "Conv"), ("cat", "Concat"))]
+    plan = chain(*int8, ("e", "Exp", "none"), ("f", "Exp", "fp16"))
     engine = info(
         row("Reformatting CopyNode for Input Tensor 0 to a + b", "Reformat", "Row major linear FP32", INT8_8),
         row("Reformatting CopyNode for Output Tensor 0 to b", "Reformat", FP16_8, "Row major linear FP16 format"),
@@ -224,11 +215,6 @@ def test_reformats_do_not_stand_for_the_layer_they_serve() -> None:
     assert [e.change for e in check.quantizers] == ["fp32 -> int8", "fp32 -> int8"]
     assert [e.change for e in check.reformats] == ["fp16"]
     assert [v.name for v in check.disobediences] == ["a"]
-
-
-def test_further_layers_of_a_node_count_for_it() -> None:
-    check = check_engine(chain(("sp", "Split", "int8")), info(row("sp_2", "Slice", "Int8", "Int8")))
-    assert verdicts(check) == {"sp": ("obeyed", "int8")}
 
 
 def branched() -> list[LayerPlan]:

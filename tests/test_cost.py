@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,10 +92,10 @@ def test_small_groups_share_a_block_in_fp16() -> None:
 
 
 def layers_of(text: str, verdicts: str, **arrays: np.ndarray) -> list[list[int]]:
-    """Which nodes are one layer; verdicts: 8 (INT8), 6 (FP16) or g (GPU) for each node."""
+    """Which nodes are one layer; verdicts: 8 (INT8), 6 (FP16) or g (GPU) for each node, "" for one kernel of a GPU."""
     graph = Graph.from_model(model(text, 17, 8, **arrays))
-    names = [{"8": "dla-int8", "6": "dla-fp16", "g": "gpu"}[v] for v in verdicts]
-    return [layer.nodes for layer in fused_layers(graph, TensorTypes(graph), names)]
+    names = [{"8": "dla-int8", "6": "dla-fp16", "g": "gpu"}[v] for v in verdicts or "g" * len(graph)]
+    return [layer.nodes for layer in fused_layers(graph, TensorTypes(graph), names, gpu=not verdicts)]
 
 
 W = {"w": np.ones((4, 4, 1, 1), np.float32), "b": np.ones((1, 4, 1, 1), np.float32)}
@@ -118,6 +119,11 @@ HEAD = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) {"
     ("c = Conv (x, w)  r = Relu (c)  s = Tanh (c)  y = Add (r, s) }", "8888", [[0], [1], [2], [3]]),
     ("c = Conv (x, w)  r = Relu (c)  y = Relu (r) }", "888", [[0, 1], [2]]),
     ("a = Relu (x)  y = Conv (a, w) }", "88", [[0], [1]]),
+    ("c = Conv (x, w)  d = Add (c, x)  y = Relu (d) }", "", [[0, 1, 2]]),
+    ("c = Conv (x, w)  s = Sigmoid (c)  y = Mul (c, s) }", "", [[0, 1, 2]]),
+    ("a = Exp (x)  e = Erf (a)  y = Mul (e, a) }", "", [[0, 1, 2]]),  # one pointwise kernel
+    ("a = Exp (x)  c = Conv (a, w)  y = Mul (c, a) }", "", [[0], [1], [2]]),  # which must not wait for itself
+    ("a = Exp (x)  r = Identity (a)  y = Mul (r, a) }", "", [[0], [1], [2]]),
 ])  # fmt: skip
 def test_what_is_one_layer(body: str, verdicts: str, expected: list[list[int]]) -> None:
     assert layers_of(HEAD + body, verdicts, **W) == expected
@@ -127,11 +133,13 @@ def placed(*verdicts: str) -> list[Verdict]:
     return [Verdict(str(i), "", one, subgraph=0 if one != "gpu" else -1) for i, one in enumerate(verdicts)]  # type: ignore[arg-type]
 
 
-def costs(text: str, verdicts: list[str], **arrays: np.ndarray) -> list[float]:
+def estimated(text: str, verdicts: list[str], by: CostModel, **arrays: np.ndarray) -> Any:
     graph = Graph.from_model(model(text, 17, 8, **arrays))
-    plan = estimate_costs(
-        graph, TensorTypes(graph), placed(*verdicts), (CostModel("", ROUND, 1.0), gpu_model()), "", None
-    )
+    return estimate_costs(graph, TensorTypes(graph), placed(*verdicts), (by, gpu_model()), "", None)
+
+
+def costs(text: str, verdicts: list[str], **arrays: np.ndarray) -> list[float]:
+    plan = estimated(text, verdicts, CostModel("", ROUND, 1.0), **arrays)
     return [-1.0 if row is None or row.milliseconds is None else row.milliseconds for row in plan.layers]
 
 
@@ -175,28 +183,20 @@ def test_gemm_is_a_1x1_convolution() -> None:
 def test_the_share_of_operators_without_published_times() -> None:
     """Of a Tanh; the Conv and what is fused into it rest on published times."""
     text = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) { t = Tanh (x) c = Conv (t, w) y = Relu (c) }"
-    graph = Graph.from_model(model(text, 17, 8, w=np.ones((4, 4, 1, 1), np.float32)))
-    plan = estimate_costs(
-        graph, TensorTypes(graph), placed("dla-fp16", "dla-int8", "dla-int8"), (maxn(), gpu_model()), "", None
-    )
+    plan = estimated(text, ["dla-fp16", "dla-int8", "dla-int8"], maxn(), w=W["w"])
     tanh, conv = plan.layers[0], plan.layers[1]
-    assert tanh is not None and conv is not None and tanh.milliseconds and conv.milliseconds
     row = plan.row()
     assert row.extrapolated_milliseconds == tanh.milliseconds and row.milliseconds == plan.milliseconds
     share = 100 * tanh.milliseconds / (tanh.milliseconds + conv.milliseconds)
     assert row.what.endswith(f"; operators without published times: {share:.1f}% of the DLA's time")
-    without = estimate_costs(
-        graph, TensorTypes(graph), placed("gpu", "dla-int8", "dla-int8"), (maxn(), gpu_model()), "", None
-    ).row()
+    without = estimated(text, ["gpu", "dla-int8", "dla-int8"], maxn(), w=W["w"]).row()
     assert without.extrapolated_milliseconds == 0.0 and "without" not in without.what
 
 
 def test_unknown_sizes_have_no_time() -> None:
-    graph = Graph.from_model(model("g (float[n,4,8,8] x) => (float[n,4,8,8] y) { y = Relu (x) }", 17, 8))
-    plan = estimate_costs(graph, TensorTypes(graph), placed("dla-int8"), (maxn(), gpu_model()), "", None)
+    plan = estimated("g (float[n,4,8,8] x) => (float[n,4,8,8] y) { y = Relu (x) }", ["dla-int8"], maxn())
     assert plan.milliseconds is None and plan.unknown == 1
-    row = plan.layers[0]
-    assert row is not None and (row.milliseconds, row.bytes) == (None, None)
+    assert (plan.layers[0].milliseconds, plan.layers[0].bytes) == (None, None)
 
 
 # ---------------------------------------------------------------- which model
@@ -249,23 +249,6 @@ def test_fit_finds_what_the_times_say_and_leaves_the_rest() -> None:
 
 
 # ---------------------------------------------------------------- the GPU
-
-
-def kernels_of(body: str, **arrays: np.ndarray) -> list[list[int]]:
-    graph = Graph.from_model(model(HEAD + body, 17, 8, **arrays))
-    verdicts = ["gpu"] * len(graph)
-    return [layer.nodes for layer in fused_layers(graph, TensorTypes(graph), verdicts, gpu=True)]
-
-
-@pytest.mark.parametrize(("body", "expected"), [
-    ("c = Conv (x, w)  d = Add (c, x)  y = Relu (d) }", [[0, 1, 2]]),
-    ("c = Conv (x, w)  s = Sigmoid (c)  y = Mul (c, s) }", [[0, 1, 2]]),
-    ("a = Exp (x)  e = Erf (a)  y = Mul (e, a) }", [[0, 1, 2]]),  # one pointwise kernel
-    ("a = Exp (x)  c = Conv (a, w)  y = Mul (c, a) }", [[0], [1], [2]]),  # which must not wait for itself
-    ("a = Exp (x)  r = Identity (a)  y = Mul (r, a) }", [[0], [1], [2]]),
-])  # fmt: skip
-def test_what_is_one_kernel(body: str, expected: list[list[int]]) -> None:
-    assert kernels_of(body, **W) == expected
 
 
 def test_time_of_a_kernel() -> None:
