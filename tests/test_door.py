@@ -16,6 +16,7 @@ import pytest
 from qdq_translator.cli import main
 from qdq_translator.commands.located import EXAMPLE_MODEL
 from qdq_translator.core.formats.npz import read_npy, read_npz
+from tests.test_cli import SUFFIXES
 
 SHAPE = (4, 1, 16, 16)
 
@@ -117,16 +118,7 @@ def test_every_other_file(
     refused([*verify, "--metric", f"{tmp_path / 'metric.py'}:top"], "metric.py", capsys)
 
 
-NAMES = (
-    "_noqdq.onnx",
-    "_report.json",
-    "_precision_config.json",
-    "_precision_config_calib.cache",
-    "_precision_config_layer_arg.txt",
-)
-
-
-@pytest.mark.parametrize("ending", NAMES)
+@pytest.mark.parametrize("ending", SUFFIXES)
 def test_a_fifo_in_place_of_a_file_of_a_set(
     ending: str, translated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,7 +128,7 @@ def test_a_fifo_in_place_of_a_file_of_a_set(
     path = next(folder.glob(f"*{ending}"))
     path.unlink()
     os.mkfifo(path)
-    model = next(folder.glob("*.onnx"), path) if ending != NAMES[0] else path
+    model = next(folder.glob("*.onnx"), path) if ending != SUFFIXES[0] else path
     cache, where = str(next(folder.glob("*.cache"))), ["-t", str(folder)]
     for arguments in (
         ["report", *where],

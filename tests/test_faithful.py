@@ -231,7 +231,7 @@ def test_a_bias_behind_its_product_is_no_difference(bias: str, same: bool, monke
     assert (difference(*sides, {}) is None) == same
 
 
-def test_chaos_is_said_instead(tmp_path: Path) -> None:
+def test_chaos_is_said_instead() -> None:
     """A network that amplifies the last bit of its weights has no function beyond that."""
 
     def network(factor: np.float32, t: str) -> Graph:

@@ -138,7 +138,7 @@ def test_the_completion_of_bash_is_a_script(capsys: pytest.CaptureFixture[str]) 
     subprocess.run(["bash", "-n"], input=capsys.readouterr().out, text=True, check=True)
 
 
-def test_a_missing_dependency_is_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_dependency_is_one_sentence() -> None:
     probe = (
         "import sys; sys.modules['argparse_dataclass'] = None\n"
         "from qdq_translator.cli import main_translate; sys.exit(main_translate(['-i', 'x.onnx']))"
@@ -250,7 +250,7 @@ def parsed(*argv: str) -> Any:
     return options
 
 
-def test_names_of_one_option_are_fields(tmp_path: Path) -> None:
+def test_names_of_one_option_are_fields() -> None:
     """`--infer` sets exactly what it names, over every default."""
     named = parsed("--infer", "concat", "mul", "reference")
     assert named.infer_concat_scales and named.infer_mul_scales and named.inference == "reference"

@@ -42,15 +42,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> TranslationFiles:
     return translate(DIGITS, COVERED).save(tmp_path_factory.mktemp("t"))
 
 
-@pytest.fixture(scope="module")
-def float_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The digits model without its Q/DQ and without rounded weights: what it was before quantization."""
-    model = translate(DIGITS, TranslateOptions(weights="float", calibration_type="histogram")).model
-    path = tmp_path_factory.mktemp("f") / "float.onnx"
-    onnx.save(model, path)
-    return path
-
-
 def args(files: TranslationFiles, *more: str) -> list[str]:
     return ["verify", "-i", str(DIGITS), "-t", str(files.folder), "--inputs", str(SAMPLES), *more]
 
