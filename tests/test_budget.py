@@ -195,7 +195,7 @@ def test_rewrites_look_at_sizes_first(operator: str) -> None:
         sizes = "1,8192,8,8"
     explicit = model(
         f"net (float[{sizes}] x) => (float[a,b,c,d] y) <int8 z = {{0}}, float s = {{0.5}}> {{ {pair('x', 'a')} "
-        f"{REWRITES[operator]} }}",
+        f"{REWRITES[operator]} }}"
     )
     translate(explicit)
     with pytest.raises(ModelError, match=r"A rewrite of '.*' would make [\d,]+ values"):
@@ -306,27 +306,6 @@ def external(folder: Path, **info: str) -> Path:
     path = folder / "m.onnx"
     path.write_bytes(explicit.SerializeToString())
     return path
-
-
-def test_external_data_are_read(tmp_path: Path) -> None:
-    assert translate(external(tmp_path, offset="0", length="4")).tensor_scales["x"] == 0.5
-    assert translate(external(tmp_path)).tensor_scales["x"] == 0.5
-
-
-@pytest.mark.parametrize(
-    "info",
-    [
-        *({"offset": value} for value in ("4", "1000000000000", "-1", "x")),
-        *({"length": value} for value in ("5", "1000000000000", "-4")),
-        *({"location": value} for value in ("a\0b", "", "../s.bin", "/etc/passwd", "missing.bin", "link.bin", ".")),
-    ],
-)
-def test_external_data_that_are_not_there_are_refused_with_the_tensors_name(
-    info: dict[str, str], tmp_path: Path
-) -> None:
-    (tmp_path / "link.bin").symlink_to(__file__)
-    with pytest.raises(ModelError, match="ensor 'far'"):
-        load_model(external(tmp_path, **info))
 
 
 def make_socket(path: Path) -> None:

@@ -349,14 +349,11 @@ def test_reformats_stand_between_layers_for_a_reason() -> None:
     assert found["in"].between == ("", "c1") and "the network's input is Row major linear FP32" in found["in"].why
 
 
-@pytest.mark.parametrize(
-    ("words", "layout"),
-    [
-        *((words, layout) for layout, words in WORDS.items()),
-        ("Int8 NC/32HW32", "CHW32"),
-        ("Half HWC", "HWC"),
-        ("Half", ""),
-    ],
-)
+@pytest.mark.parametrize(("words", "layout"), [
+    *((words, layout) for layout, words in WORDS.items()),
+    ("Int8 NC/32HW32", "CHW32"),
+    ("Half HWC", "HWC"),
+    ("Half", ""),
+])  # fmt: skip
 def test_layouts(words: str, layout: str) -> None:
     assert layer_info.layout_of(words) == layout

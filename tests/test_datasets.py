@@ -400,15 +400,12 @@ def yolo_head(boxes: list[tuple[float, ...]], form: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("form", [5, 8])
-@pytest.mark.parametrize(
-    "boxes, decided_and_changed",
-    [
-        ([(20, 20, 30, 30, 0.9, 0), (90, 90, 40, 20, 0.6, 2)], (2, 0)),
-        ([(22, 19, 30, 30, 0.4, 0), (91, 90, 40, 20, 0.55, 2)], (2, 0)),
-        ([(20, 20, 30, 30, 0.9, 1), (90, 90, 40, 20, 0.6, 2)], (2, 1)),  # another class
-        ([(60, 20, 30, 30, 0.9, 0), (90, 90, 40, 20, 0.2, 2)], (2, 2)),  # elsewhere; below the score
-    ],
-)
+@pytest.mark.parametrize("boxes, decided_and_changed", [
+    ([(20, 20, 30, 30, 0.9, 0), (90, 90, 40, 20, 0.6, 2)], (2, 0)),
+    ([(22, 19, 30, 30, 0.4, 0), (91, 90, 40, 20, 0.55, 2)], (2, 0)),
+    ([(20, 20, 30, 30, 0.9, 1), (90, 90, 40, 20, 0.6, 2)], (2, 1)),  # another class
+    ([(60, 20, 30, 30, 0.9, 0), (90, 90, 40, 20, 0.2, 2)], (2, 2)),  # elsewhere; below the score
+])  # fmt: skip
 def test_boxes_are_decisions(boxes: list[tuple[float, ...]], decided_and_changed: tuple[int, int], form: int) -> None:
     reference = yolo_head([(20, 20, 30, 30, 0.9, 0), (90, 90, 40, 20, 0.6, 2)], form)
     assert decisions(reference, yolo_head(boxes, form)) == decided_and_changed

@@ -168,17 +168,14 @@ def small(body: str = BODY, factor: float = 1.0, back: float = 1.0) -> Graph:
     return floats(f"g (float[1,3,8,8] x) => (float[1,5,a,b] y) {{ {body} }}", **arrays)
 
 
-@pytest.mark.parametrize(
-    ("body", "first"),
-    [
-        (BODY.replace("r = Clip (c, low, high)", "r = Identity (c)"), "r"),
-        (BODY.replace("r = Clip (c, low, high)", "r = Clip (c, low)"), "r"),
-        (BODY.replace("r = Clip (c, low, high)", "r = Clip (c, , high)"), "r"),
-        (BODY.replace("pads = [1, 1, 1, 1]", "pads = [0, 0, 2, 2]"), "c"),
-        (BODY.replace("y = Tanh (d)", "y = Erf (d)"), "y"),
-        (BODY.replace("d = Conv (r, v)", "f = Conv (r, v)\nd = Neg (f)"), "d"),
-    ],
-)
+@pytest.mark.parametrize(("body", "first"), [
+    (BODY.replace("r = Clip (c, low, high)", "r = Identity (c)"), "r"),
+    (BODY.replace("r = Clip (c, low, high)", "r = Clip (c, low)"), "r"),
+    (BODY.replace("r = Clip (c, low, high)", "r = Clip (c, , high)"), "r"),
+    (BODY.replace("pads = [1, 1, 1, 1]", "pads = [0, 0, 2, 2]"), "c"),
+    (BODY.replace("y = Tanh (d)", "y = Erf (d)"), "y"),
+    (BODY.replace("d = Conv (r, v)", "f = Conv (r, v)\nd = Neg (f)"), "d"),
+])  # fmt: skip
 def test_another_function_is_named_by_its_first_tensor(body: str, first: str) -> None:
     """No value of the input reaches a bound of the Clip by itself."""
     found = difference(small(), small(body), {})

@@ -109,15 +109,12 @@ def test_version_and_module_of_every_command(command: str, capsys: pytest.Captur
         assert end.value.code == 0 and re.match(r"qdq-translator \d+\.\d+", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(
-    "line, wanted, unwanted",
-    [
-        ("qdq-translator tra", {"translate"}, {"report"}),
-        ("qdq-translator translate --infer", {"--infer"}, {"--json"}),
-        ("qdq-translator translate --target ", {"orin-dla", "gpu"}, {"max"}),
-        ("qdq_translator.py --on_conflict m", {"max", "min"}, {"first"}),
-    ],
-)
+@pytest.mark.parametrize("line, wanted, unwanted", [
+    ("qdq-translator tra", {"translate"}, {"report"}),
+    ("qdq-translator translate --infer", {"--infer"}, {"--json"}),
+    ("qdq-translator translate --target ", {"orin-dla", "gpu"}, {"max"}),
+    ("qdq_translator.py --on_conflict m", {"max", "min"}, {"first"}),
+])  # fmt: skip
 def test_completion(line: str, wanted: set[str], unwanted: set[str], tmp_path: Path) -> None:
     """As a shell asks: the answers come on file descriptor 8 (here a file)."""
     answers = tmp_path / "answers"

@@ -199,17 +199,14 @@ def ingested(archive: Path, files: TranslationFiles, capsys: pytest.CaptureFixtu
     return status, said.out + said.err
 
 
-@pytest.mark.parametrize(
-    ("more", "status", "said"),
-    [
-        ({"engine": "3"}, 0, "status 0"),
-        ({"messages": "2", "status": "1"}, 1, "status 1"),
-        ({"board": "\x1b]0;PWNED\x07\x1b[8m\x9b2J\u202e"}, 0, "\\u001b]0;PWNED\\u0007\\u001b[8m\\u009b2J\\u202e"),
-        ({"board": "x" * 10_000}, 1, "more than 200 characters in 'board'"),
-        ({"model": ""}, 1, "is of another model"),
-        ({"schema_version": "7"}, 1, "has schema_version 7"),
-    ],
-)
+@pytest.mark.parametrize(("more", "status", "said"), [
+    ({"engine": "3"}, 0, "status 0"),
+    ({"messages": "2", "status": "1"}, 1, "status 1"),
+    ({"board": "\x1b]0;PWNED\x07\x1b[8m\x9b2J\u202e"}, 0, "\\u001b]0;PWNED\\u0007\\u001b[8m\\u009b2J\\u202e"),
+    ({"board": "x" * 10_000}, 1, "more than 200 characters in 'board'"),
+    ({"model": ""}, 1, "is of another model"),
+    ({"schema_version": "7"}, 1, "has schema_version 7"),
+])  # fmt: skip
 def test_what_board_info_says_is_checked_and_printed_escaped(
     more: dict[str, str],
     status: int,
@@ -231,28 +228,25 @@ LINK = tarfile.TarInfo("x_layer_info.json")
 LINK.type, LINK.linkname = tarfile.SYMTYPE, "/etc/passwd"
 
 
-@pytest.mark.parametrize(
-    ("member", "status"),
-    [
-        (("board_outputs.json", b'[{"name":"y","values":[' + b"9" * 400 + b'],"dimensions":"1"}]'), 1),
-        (("board_outputs.json", b'[{"name":"y","values":[1],"dimensions":"-1"}]'), 1),
-        (("board_outputs.json", b'[{"name":"y","values":[1],"dimensions":"99999999999999999999"}]'), 1),
-        (("board_outputs.json", b'[{"name":"y","values":[[1],[2,3]],"dimensions":"3"}]'), 1),
-        (("board_outputs.json", b'[{"name":{},"values":[1],"dimensions":"1"}]'), 1),
-        (("board_outputs.json", b"[" * 100_000), 1),
-        (("x_profile.json", b'[{"name":"c","averageMs":' + b"9" * 400 + b"}]"), 1),
-        (("x_profile.json", b'[{"name":"c","averageMs":Infinity}]'), 1),
-        (("x_profile.json", b'[{"name":"c","averageMs":1e12}]'), 1),
-        (("x_profile.json", b'[{"name":["c"],"averageMs":1}]'), 1),
-        (("x_profile.json", b"layer_name,start_ms,end_ms\n" + b"y" * 200_000 + b",1,2\n"), 1),
-        (("x_layer_info.json", b'{"Layers": [{"Name": 3, "Inputs": 7}]}'), 1),
-        ((NUL, b"{}"), 0),
-        (("../x_layer_info.json", b"{}"), 0),
-        (("/tmp/x_layer_info.json", b"{}"), 0),
-        ((LINK, b""), 0),
-        (LOG, 1),  # twice
-    ],
-)
+@pytest.mark.parametrize(("member", "status"), [
+    (("board_outputs.json", b'[{"name":"y","values":[' + b"9" * 400 + b'],"dimensions":"1"}]'), 1),
+    (("board_outputs.json", b'[{"name":"y","values":[1],"dimensions":"-1"}]'), 1),
+    (("board_outputs.json", b'[{"name":"y","values":[1],"dimensions":"99999999999999999999"}]'), 1),
+    (("board_outputs.json", b'[{"name":"y","values":[[1],[2,3]],"dimensions":"3"}]'), 1),
+    (("board_outputs.json", b'[{"name":{},"values":[1],"dimensions":"1"}]'), 1),
+    (("board_outputs.json", b"[" * 100_000), 1),
+    (("x_profile.json", b'[{"name":"c","averageMs":' + b"9" * 400 + b"}]"), 1),
+    (("x_profile.json", b'[{"name":"c","averageMs":Infinity}]'), 1),
+    (("x_profile.json", b'[{"name":"c","averageMs":1e12}]'), 1),
+    (("x_profile.json", b'[{"name":["c"],"averageMs":1}]'), 1),
+    (("x_profile.json", b"layer_name,start_ms,end_ms\n" + b"y" * 200_000 + b",1,2\n"), 1),
+    (("x_layer_info.json", b'{"Layers": [{"Name": 3, "Inputs": 7}]}'), 1),
+    ((NUL, b"{}"), 0),
+    (("../x_layer_info.json", b"{}"), 0),
+    (("/tmp/x_layer_info.json", b"{}"), 0),
+    ((LINK, b""), 0),
+    (LOG, 1),  # twice
+])  # fmt: skip
 def test_damaged_members_are_refused_or_skipped(
     member: tuple[Any, bytes], status: int, bundle: TranslationFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

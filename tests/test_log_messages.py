@@ -118,18 +118,15 @@ def test_remedies_are_commands_that_parse(remedy: str) -> None:
     make_parser(module.Options, "x").parse_args(normalise_flags(words))
 
 
-@pytest.mark.parametrize(
-    "prefix",
-    [
-        "",
-        "[01/29/2026-15:42:39] [W] [TRT] ",
-        "[01/29/2026-15:42:39] [TRT] [W] ",
-        "WARNING: [TRT]: ",
-        "[TensorRT] WARNING: ",
-        "\x1b[33m[W] [TRT] \x1b[0m",
-        "2020-03-17 11:35:24.933445802 [W:onnxruntime:Default, tensorrt_execution_provider.h:28 log] [2020-03-17 11:35:24 WARNING] ",
-    ],
-)
+@pytest.mark.parametrize("prefix", [
+    "",
+    "[01/29/2026-15:42:39] [W] [TRT] ",
+    "[01/29/2026-15:42:39] [TRT] [W] ",
+    "WARNING: [TRT]: ",
+    "[TensorRT] WARNING: ",
+    "\x1b[33m[W] [TRT] \x1b[0m",
+    "2020-03-17 11:35:24.933445802 [W:onnxruntime:Default, tensorrt_execution_provider.h:28 log] [2020-03-17 11:35:24 WARNING] ",
+])  # fmt: skip
 def test_prefixes_do_not_belong_to_the_layer(prefix: str) -> None:
     for text, layer in ((FALLBACK, "/fc/Gemm"), ("a/b: DLA only supports concatenation on the C dimension.", "a/b")):
         found = recognize(prefix + text)

@@ -79,6 +79,7 @@ def test_section_6_external_data_is_read(tmp_path: Path) -> None:
     ("location", "gone.data", ["cannot be read", "'gone.data'"]),
     ("location", "", ["outside"]),
     ("location", ".", ["outside"]),
+    ("location", "a\0b", ["no location of its external"]),
     ("offset", "-4", ["no location of its external"]),
     ("offset", "abc", ["no location of its external"]),
     ("length", "-1", ["no location of its external"]),

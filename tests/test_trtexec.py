@@ -152,11 +152,7 @@ def test_dla_standalone_sets_ranges_from_our_cache(
     assert done["outputs"]["out1"]["allowedFormats"] == ["kCHW16"]
     assert (done["defaultDevice"], done["DLACore"], done["engineCapability"]) == ("DLA", 1, "DLA_STANDALONE")
     assert done["flags"] == ["DIRECT_IO", "FP16", "INT8", "PREFER_PRECISION_CONSTRAINTS"]
-    assert done["memoryPoolBytes"] == {
-        "DLA_MANAGED_SRAM": 1 << 19,
-        "WORKSPACE": 1 << 31,
-        "DLA_GLOBAL_DRAM": 1 << 29,
-    }
+    assert done["memoryPoolBytes"] == {"DLA_MANAGED_SRAM": 1 << 19, "WORKSPACE": 1 << 31, "DLA_GLOBAL_DRAM": 1 << 29}
 
 
 @pytest.mark.parametrize("version", grammar.VERSIONS)

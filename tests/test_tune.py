@@ -484,16 +484,13 @@ def test_a_point_is_the_same_without_what_changes_nothing() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "is_float", "first", "others"),
-    [
-        ({"calibrate": "x", "calibrate_method": "max"}, True, "calibrate_method", {"equalize"}),
-        ({"calibrate": "x"}, True, "equalize", {"calibrate_method"}),
-        ({"calibrate": "x"}, False, "recalibrate", {"calibrate_method", "infer_mul_scales"}),
-        ({}, False, "infer_bounds", {"infer_average_pool_scales"}),
-        ({"target": "orin-dla", "calibrate": "x"}, True, "dla_rewrites", {"calibrate_method", "unify_scales"}),
-    ],
-)
+@pytest.mark.parametrize(("options", "is_float", "first", "others"), [
+    ({"calibrate": "x", "calibrate_method": "max"}, True, "calibrate_method", {"equalize"}),
+    ({"calibrate": "x"}, True, "equalize", {"calibrate_method"}),
+    ({"calibrate": "x"}, False, "recalibrate", {"calibrate_method", "infer_mul_scales"}),
+    ({}, False, "infer_bounds", {"infer_average_pool_scales"}),
+    ({"target": "orin-dla", "calibrate": "x"}, True, "dla_rewrites", {"calibrate_method", "unify_scales"}),
+])  # fmt: skip
 def test_proposals_are_what_may_gain(options: dict[str, Any], is_float: bool, first: str, others: set[str]) -> None:
     rows = proposals(TranslateOptions(**options), is_float)
     names = [name for row in rows for name in row.changes]

@@ -12,14 +12,7 @@ import pytest
 
 from qdq_translator.core.errors import UserError
 from qdq_translator.core.formats.npz import read_npz
-from qdq_translator.lab.simulate.inputs import (
-    ImageOptions,
-    InputSpec,
-    Samples,
-    load_samples,
-    random_samples,
-    usable,
-)
+from qdq_translator.lab.simulate.inputs import ImageOptions, InputSpec, Samples, load_samples, random_samples, usable
 from qdq_translator.lab.simulate.places import place
 
 IMAGE = InputSpec("image", (1, 3, 4, 6), np.dtype(np.float32))
@@ -127,14 +120,11 @@ def test_random_inputs_fill_the_range_and_repeat() -> None:
     assert 0.9 < random_samples([big], {}, 1, 0).feed(0)["x"].std() < 1.1
 
 
-@pytest.mark.parametrize(
-    ("arrays", "specs", "message"),
-    [
-        ({"a": np.zeros((2, 4), np.float32), "ids": np.zeros((3, 2), int)}, TWO, "different numbers of samples"),
-        ({"a": np.zeros((2, 4), np.float32), "ids": np.zeros((2, 2))}, TWO, "float64; the model requires int64"),
-        ({"x": np.zeros((0, 4), np.float32)}, [InputSpec("x", (2, 4), np.dtype(np.float32))], "holds 0 samples"),
-    ],
-)
+@pytest.mark.parametrize(("arrays", "specs", "message"), [
+    ({"a": np.zeros((2, 4), np.float32), "ids": np.zeros((3, 2), int)}, TWO, "different numbers of samples"),
+    ({"a": np.zeros((2, 4), np.float32), "ids": np.zeros((2, 2))}, TWO, "float64; the model requires int64"),
+    ({"x": np.zeros((0, 4), np.float32)}, [InputSpec("x", (2, 4), np.dtype(np.float32))], "holds 0 samples"),
+])  # fmt: skip
 def test_wrong_arrays_are_explained(
     tmp_path: Path, arrays: dict[str, np.ndarray], specs: list[InputSpec], message: str
 ) -> None:
