@@ -59,6 +59,7 @@ KINDS: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "objects": ("x.npy", raw(npy("(4,)", "|O")), "Python objects"),
     "no_member": ("x.npz", npz("input", b"text"), "'input' is not an array"),
     "negative_member": ("x.npz", npz("input.npy", npy("(-1, 1, 16, 16)")), "shape (-1, 1, 16, 16)"),
+    "huge_member": ("x.npz", npz("input.npy", npy("(1099511627776, 32768)")), "144,115,188,075,855,872 bytes"),
     "objects_member": ("x.npz", npz("input.npy", npy("(4,)", "|O")), "Python objects"),
     "no_image": ("x.png", raw(b"\x89PNG\r\n\x1a\n" + b"x" * 50), "not an image"),
 }

@@ -202,22 +202,10 @@ def test_an_npz_that_unpacks_to_far_more_than_it_holds(tmp_path: Path, monkeypat
         load_samples(bomb, [IMAGE], None)
 
 
-@pytest.mark.parametrize("damage", ["cut", "bits", "huge", "object"])
-def test_an_npz_that_is_damaged(tmp_path: Path, damage: str) -> None:
+def test_an_npz_with_turned_bits(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     np.savez_compressed(path, image=np.random.default_rng(0).random((4, 64), dtype=np.float32))
     data = path.read_bytes()
-    if damage == "cut":
-        path.write_bytes(data[: len(data) // 2])
-    if damage == "bits":
-        path.write_bytes(data[:90] + bytes(b ^ 255 for b in data[90:130]) + data[130:])
-    if damage == "huge":
-        header = io.BytesIO()
-        shape = (2**40, 2**15)
-        np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("image.npy", header.getvalue())
-    if damage == "object":
-        np.savez(path, image=np.array([{}], object))
+    path.write_bytes(data[:90] + bytes(b ^ 255 for b in data[90:130]) + data[130:])
     with pytest.raises(ValueError):
         read_npz(path)
