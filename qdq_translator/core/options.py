@@ -394,7 +394,7 @@ class TranslateOptions(Options):
         "DLA clock instead of a power mode, 1.331 to 1.6", "GHZ", part=("cost", "dla_clock")
     )
     cost_model: Optional[str] = in_target(
-        "cost model of a board, written by 'plan --fit'", "FILE", part=("cost", "model")
+        "cost model of a board, written by 'report --fit'", "FILE", part=("cost", "model")
     )
     calibrate: Optional[str] = in_calibration(
         "compute missing scales from these inputs (an .npz, .npy, image, or a folder of them; rule K1), also for a "

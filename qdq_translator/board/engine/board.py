@@ -1,4 +1,4 @@
-"""The cost model fitted to a board, from a profile of a translation's engine (`plan --fit`).
+"""The cost model fitted to a board, from a profile of a translation's engine (`report --fit`).
 
 A profile is trtexec's `--exportProfile` (JSON, with the layers' names), or the CSV of cuDLA's layerwise statistics
 (`layer_name,start_ms,end_ms`). A row may name one layer, several fused by TensorRT, or a whole DLA region.

@@ -105,7 +105,7 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True)
 class CostModel:
-    """Parameters at one clock. name: for display; source: 'published', or the file of `plan --fit`."""
+    """Parameters at one clock. name: for display; source: 'published', or the file of `report --fit`."""
 
     name: str
     parameters: Parameters
@@ -197,7 +197,7 @@ def choose_model(
     platform: str = "",
 ) -> tuple[Optional[CostModel], str]:
     """(model, its description); None and the reason if no published figure covers the request. power_mode: a name of
-    `modes` (default: MAXN, on a DRIVE platform DRIVE). dla_clock: GHz. cost_model: a file of `plan --fit`, valid for
+    `modes` (default: MAXN, on a DRIVE platform DRIVE). dla_clock: GHz. cost_model: a file of `report --fit`, valid for
     its own board, at its own clock unless another is requested. Raises UsageError for unknown or contradictory values,
     UserError for a file that is not a cost model."""
     mode = _mode(power_mode, dla_clock, platform)
@@ -216,8 +216,8 @@ def choose_model(
 
 
 def load_model_file(path: str) -> CostModel:
-    """Load a file that `plan --fit` wrote. Raises UserError if it is not one."""
-    remedy = "Give the file that 'qdq-translator plan --fit' wrote."
+    """Load a file that `report --fit` wrote. Raises UserError if it is not one."""
+    remedy = "Give the file that 'qdq-translator report --fit' wrote."
     data = read_json(Path(path), {"type": "object"}, remedy)
     try:
         if data["schema_version"] != COST_SCHEMA_VERSION:
