@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -168,6 +169,9 @@ ANOTHER = (
 one on purpose (codes of -128, quantizers read as INT8, rounded weights left in float)."""
 
 
+NEED_PYTHON_3_10 = ("f8_rms_normalization*", "f11_sizes*", "f11_what_reads*", "f11_windows*")
+
+
 def small_ones() -> list[Case]:
     """The models of the tests of rules that are translated."""
     return [
@@ -182,6 +186,8 @@ def small_ones() -> list[Case]:
 @pytest.mark.parametrize("case", small_ones(), ids=str)
 def test_small_models_compute_the_same(case: Case) -> None:
     """What a record says of nodes and weights computes what the model does."""
+    if sys.version_info < (3, 10) and any(fnmatch(case.name, name) for name in NEED_PYTHON_3_10):
+        pytest.skip("SKIPPED FOR LACK OF OPERATORS: the last onnxruntime of this Python cannot run the model")
     explicit, options = model_of(case), dict(case.options)
     options.pop("assume_scales", None)
     stripped = checked(explicit, **options).model
