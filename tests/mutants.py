@@ -4,12 +4,11 @@
     python -m tests.mutants --state mutants.json --anew         the survivors once more, imported
     python -m tests.mutants --state mutants.json --show         share and interval, and every survivor as a diff
 
-Needs Python 3.11 and `pip install mutmut` (mutmut 3 makes the mutants, this runs them). Each mutant of the sample meets those
-tests of its folder (the table in CONTRIBUTING.md, with its last row) that run its function, those first whose words are those of
-the function, in a process of its own, until one fails, `_MOST_SECONDS` of processor time are over, or there are none left. Which
-test runs which functions is found first, by running all tests once, and kept beside `--state`. Not drawn: mutants that only
-change the text of a sentence (tests compare numbers and names, not wording; tests/data/sentences.txt holds the wording), and
-those outside functions. A run goes on where `--state` ends.
+Needs `pip install mutmut` (mutmut 3 makes the mutants, this runs them). Each mutant of the sample meets the tests of its folder
+(the table in CONTRIBUTING.md, with its last row), those first whose words are those of its function, in a process of its own,
+until one fails, `_MOST_SECONDS` of processor time are over, or there are none left. Not drawn: mutants that only change the text
+of a sentence (tests compare numbers and names, not wording; tests/data/sentences.txt holds the wording), and those outside
+functions. A run goes on where `--state` ends.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from __future__ import annotations
 import argparse
 import ast
 import collections
-import contextlib
 import difflib
 import functools
 import importlib
@@ -33,7 +31,6 @@ import resource
 import select
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
@@ -217,93 +214,13 @@ def outcome_of(child: int, pipe: int) -> str:
     return "survived"
 
 
-def function_of(code: Any) -> Optional[str]:
-    """`FILE NAME` of the outmost function or method of the package that some code belongs to."""
-    path = Path(code.co_filename)
-    if ROOT / "qdq_translator" not in path.parents:
-        return None
-    return f"{path.relative_to(ROOT).as_posix()} {code.co_qualname.split('.<')[0]}"
-
-
-class _Functions:
-    """The functions of the package that each test runs, with those that its fixtures run for several tests."""
-
-    def __init__(self) -> None:
-        self.tests: dict[str, set[Any]] = {}
-        self.fixtures: dict[Any, set[Any]] = collections.defaultdict(set)
-        self.into: list[set[Any]] = []
-
-    def note(self, frame: Any, *_: object) -> None:
-        for codes in self.into:
-            codes.add(frame.f_code)
-
-    @contextlib.contextmanager
-    def noted(self, codes: set[Any]) -> Iterator[None]:
-        self.into.append(codes)
-        threading.settrace(self.note)
-        sys.settrace(self.note)
-        try:
-            yield
-        finally:
-            self.into.remove(codes)
-            if not self.into:
-                sys.settrace(None)
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: Any) -> Iterator[Any]:
-        for module in [module for name, module in sys.modules.items() if name.startswith("qdq_translator.")]:
-            for made in vars(module).values():
-                if isinstance(made, functools._lru_cache_wrapper):
-                    made.cache_clear()  # else only the first test runs it
-        with self.noted(self.tests.setdefault(item.nodeid, set())):
-            return (yield)
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[Any]:
-        with self.noted(self.fixtures[fixturedef]):
-            return (yield)
-
-    def of(self, items: Sequence[Any]) -> dict[str, list[str]]:
-        names = functools.lru_cache(maxsize=None)(function_of)
-        found = {}
-        for item in items:
-            shared = [self.fixtures[one] for of in item._fixtureinfo.name2fixturedefs.values() for one in of]
-            codes = self.tests.get(item.nodeid, set()).union(*shared)
-            found[item.nodeid] = sorted({name for name in map(names, codes) if name})
-        return found
-
-
-def functions_of_tests(items: list[Any], processes: int) -> dict[str, list[str]]:
-    """The functions that each test runs, found by running all tests once, in several processes."""
-
-    def run(mine: list[Any], say: Callable[[str], None]) -> None:
-        functions = _Functions()
-        for plugin in (functions, _Watch()):
-            mine[0].config.pluginmanager.register(plugin)
-        for item, following in zip(mine, [*mine[1:], None]):
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        say(json.dumps(functions.of(mine)))
-
-    shares = [items[k::processes] for k in range(min(processes, len(items)))]
-    children = [in_a_child(functools.partial(run, share), _MOST_SECONDS**2) for share in shares]
-    return {test: names for child in children for test, names in json.loads(outcome_of(*child)).items()}
-
-
 class Fast:
     """Within one session of pytest, which has collected all tests: a fork of it for each mutant."""
 
-    def __init__(
-        self, todo: list[tuple[str, int]], processes: int, kept: Path, done: Callable[[dict[str, Any]], None]
-    ) -> None:
-        self.todo, self.processes, self.kept, self.done = todo, processes, kept, done
+    def __init__(self, todo: list[tuple[str, int]], processes: int, done: Callable[[dict[str, Any]], None]) -> None:
+        self.todo, self.processes, self.done = todo, processes, done
 
     def pytest_runtestloop(self, session: Any) -> bool:
-        if not self.kept.exists():
-            self.kept.write_text(json.dumps(functions_of_tests(session.items, self.processes)), encoding="utf-8")
-        tests: dict[str, set[str]] = collections.defaultdict(set)
-        for test, names in json.loads(self.kept.read_text(encoding="utf-8")).items():
-            for function in names:
-                tests[function].add(test)
         items = {item.nodeid: item for item in session.items}
         running: dict[int, tuple[int, dict[str, Any], float]] = {}
         for name, index in [*self.todo, *[("", 0)] * self.processes]:
@@ -315,7 +232,7 @@ class Fast:
                 self.done(row)
             if not name:
                 continue
-            source, row = prepare(name, index, items, tests)
+            source, row = prepare(name, index, items)
             if not row["tests"]:
                 self.done(row)
                 continue
@@ -408,10 +325,10 @@ def _said(item: Any) -> str:
     return _source(getattr(item, "function", item.module))
 
 
-def tests_of(name: str, line: int, items: Mapping[str, Any], tests: Mapping[str, set[str]]) -> list[str]:
-    """The tests of a file's folder that run the function of a line: records (and some by chance), transcripts, others, those
-    of all folders later, last those that start a process, which has the file unchanged. Of each those first that have the
-    file's name in theirs, then those that share most rare words with the function."""
+def tests_of(name: str, line: int, items: Mapping[str, Any]) -> list[str]:
+    """The tests of a file's folder: records (and some by chance), transcripts, others, those of all folders later, last
+    those that start a process, which has the file unchanged. Of each those first that have the file's name in theirs, then
+    those that share most rare words with the function around the line."""
     text = (ROOT / name).read_text(encoding="utf-8")
     around = [
         node
@@ -419,11 +336,9 @@ def tests_of(name: str, line: int, items: Mapping[str, Any], tests: Mapping[str,
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.lineno <= line <= (node.end_lineno or 0)
     ]
     outmost = min((n for n in around if isinstance(n, ast.FunctionDef)), key=lambda node: node.lineno)
-    path = sorted((node for node in around if node.lineno <= outmost.lineno), key=lambda node: node.lineno)
-    running = tests.get(f"{name} {'.'.join(node.name for node in path)}", ())
     asked = _words(" ".join([name, ast.get_source_segment(text, outmost) or "", *(node.name for node in around)]))
     own = tuple(own_tests(name))
-    mine = [test for test in items if test.startswith(own) and test in running]
+    mine = [test for test in items if test.startswith(own)]
     said = {test: _said(items[test]) for test in mine}
     words = {test: asked & _words(f"{test} {source}") for test, source in said.items()}
     count = collections.Counter(word for found in words.values() for word in found)
@@ -431,8 +346,8 @@ def tests_of(name: str, line: int, items: Mapping[str, Any], tests: Mapping[str,
         test: sum(1 / count[word] for word in sorted(found)) / math.sqrt(len(said[test]))
         for test, found in words.items()
     }
-    of_all, file = tuple(folders()[-1][1]), Path(name)
-    stem = file.parent.name if file.stem == "__init__" else file.stem
+    of_all, path = tuple(folders()[-1][1]), Path(name)
+    stem = path.parent.name if path.stem == "__init__" else path.stem
 
     def rank(test: str) -> tuple[bool, bool, bool, float]:
         return "subprocess" in said[test], stem not in test, test.startswith(of_all), -close[test]
@@ -448,10 +363,8 @@ def tests_of(name: str, line: int, items: Mapping[str, Any], tests: Mapping[str,
     return list(dict.fromkeys((*first, *nearest[:_MOST_TRANSCRIPTS], *others, *records)))
 
 
-def prepare(
-    name: str, index: int, items: Mapping[str, Any], tests: Mapping[str, set[str]]
-) -> tuple[str, dict[str, Any]]:
-    """(source, row) of a mutant. items: the tests by their names. tests: those that run each function."""
+def prepare(name: str, index: int, items: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """(source, row) of a mutant. items: the tests by their names."""
     module, mutation = mutants(ROOT / name)[index]
     source, line = mutated(module, mutation)
     pairs = difflib.unified_diff(module.code.splitlines(), source.splitlines(), n=0, lineterm="")
@@ -459,8 +372,8 @@ def prepare(
         "file": name,
         "mutant": index,
         "line": line,
-        "outcome": "survived",
-        "tests": tests_of(name, line, items, tests) if items else [],
+        "outcome": "not run",
+        "tests": tests_of(name, line, items) if items else [],
         "diff": [text for text in pairs if text[:3] not in ("---", "+++") and text[:2] != "@@"],
     }
 
@@ -474,7 +387,7 @@ def interval(killed: int, total: int) -> tuple[float, float]:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    left = [row for row in rows if row["outcome"] == "survived"]
+    left = [row for row in rows if row["outcome"].startswith(_ALIVE)]
     for row in left:
         print(f"--- {row['file']}:{row['line']} mutant {row['mutant']}: {row['outcome']}")
         print("\n".join(row["diff"]))
@@ -483,6 +396,9 @@ def show(rows: list[dict[str, Any]]) -> None:
     print(
         f"{killed} of {len(rows)} killed: {100 * killed / len(rows):.1f}% (95%: {100 * low:.1f} to {100 * high:.1f}%)"
     )
+
+
+_ALIVE = ("survived", "not run")
 
 
 def main() -> int:
@@ -509,14 +425,14 @@ def main() -> int:
         found = sorted({str(ROOT / test) for _, tests in folders() for test in tests})
         pytest.main(
             ["-q", "--rootdir", str(ROOT), *found],
-            plugins=[Fast(todo, options.processes, options.state.with_suffix(".functions.json"), done)],
+            plugins=[Fast(todo, options.processes, done)],
         )
     if options.anew:
         for module in ("numpy", "onnx", "onnxruntime", "pytest", "hypothesis", "rich", "jsonschema"):
             __import__(module)  # before the forks, so that each has them
         for row in rows:
             if row["outcome"] == "survived":
-                source, _ = prepare(row["file"], row["mutant"], {}, {})
+                source, _ = prepare(row["file"], row["mutant"], {})
                 row["outcome"] = meet_anew(row["file"], source, own_tests(row["file"]))
                 options.state.write_text(json.dumps(rows, indent=1), encoding="utf-8")
                 print(f"{row['file']}:{row['line']} {row['outcome']}", flush=True)
