@@ -246,6 +246,24 @@ def test_the_order_of_nodes_does_not_matter(explicit: onnx.ModelProto, rng: st.R
         assert explicit_scales[0].get(name) == explicit_scales[1].get(name)
 
 
+SHARED = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,4,4,4] x) => (float[1,4,4,4] y, float[1,4,4,4] e)
+    <int8 z = {0}, float s = {0.02}, float t = {0.05}, int8 top = {127}, int8 low = {-8}, int8 high = {7}> {
+    n = Neg(x) q = QuantizeLinear(n, s, z) c = Clip(q, z, top) d = DequantizeLinear(c, s, z)
+    p = QuantizeLinear(n, t, z) a = Clip(p, z, top) e = DequantizeLinear(a, t, z)
+    r = QuantizeLinear(d, s, z) b = Clip(r, low, high) y = DequantizeLinear(b, s, z) }"""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_clamp_of_two_quantizers_is_not_narrowed_for_the_readers_of_one(seed: int) -> None:
+    """It became [0, 0.14], of y, for both outputs, if the nodes before e came after those before y."""
+    shuffled = onnx.parser.parse_model(SHARED)
+    nodes = [shuffled.graph.node[k] for k in np.random.default_rng(seed).permutation(len(shuffled.graph.node))]
+    del shuffled.graph.node[:]
+    shuffled.graph.node.extend(nodes)
+    scales = translate(shuffled, TranslateOptions(asymmetric="widen")).tensor_scales
+    assert (scales["y"], scales["e"]) == (np.float32(0.02), np.float32(0.05))
+
+
 def test_the_same_bytes_with_every_hash_seed(tmp_path: Path) -> None:
     for seed in range(4):
         onnx.save(seeded(seed, 25), tmp_path / f"m{seed}.onnx")

@@ -221,6 +221,8 @@ class Stripper:
         self.real: dict[str, str] = {}
         """Removed tensor (quantized values, or a DQ's output) -> the float tensor that replaces it."""
         self.clamped: dict[tuple[str, Optional[float], Optional[float]], str] = {}
+        self.shared: set[str] = set()
+        """Clamped tensors of several quantizers, whose DequantizeLinear may yet read them by another name."""
         self.floats: dict[tuple[str, np.dtype], str] = {}
         self.ends: dict[str, tuple[Node, float]] = {}
         """Graph output whose quantizer was removed -> that node, and the scale of its pair."""
@@ -305,10 +307,11 @@ class Stripper:
         if bounds[0] is None and values[0] >= 0:  # with an idle lower bound of 0 it is a clipped Relu, which a DLA has
             bounds = 0.0, bounds[1]
         key = (source, *bounds)
-        if key not in self.clamped:
+        if key in self.clamped:
+            self.shared.add(self.clamped[key])
+        else:
             node, name = graph.producer.get(source), source
-            read = graph.is_used(source) or source in map(self.name_now, graph.outputs)
-            within = None if node is None or read else _clamped_range(graph, node)
+            within = None if node is None or self._is_read(source) else _clamped_range(graph, node)
             if node is None or within is None:
                 name = graph.unique_name(f"{source}_clamp")
                 own = graph.node_name(f"{quantizer.name or source}_clamp")
@@ -325,6 +328,10 @@ class Stripper:
         name = self.clamped[key]
         self.scales.observe(name, step.scale, Origin("Q9", quantizer.name, source, origin.note, origin.grid))
         return name
+
+    def _is_read(self, name: str) -> bool:
+        """Whether a node, a graph output or a second quantizer has the tensor."""
+        return name in self.shared or self.graph.is_used(name) or name in map(self.name_now, self.graph.outputs)
 
     def _clamp_codes(self, step: steps.ClampCodes) -> None:
         source = self.name_now(step.node.inputs[0])
