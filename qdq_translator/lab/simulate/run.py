@@ -87,17 +87,19 @@ class Session:
         self._shapes = {given.name: given.shape for given in self._session.get_inputs()}
 
     def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Output -> its values. feed: one array per input, with the rank of the input before or after rule D16. Raises
-        UserError if it cannot be run."""
+        """Output -> its values; of an input that is fetched, the array of the feed. feed: one array per input, with the
+        rank of the input before or after rule D16. Raises UserError if it cannot be run."""
         values = {name: in_rank(array, self._shapes.get(name, ())) for name, array in feed.items()}
+        # ONNX Runtime 1.19 returns an input as a view that does not keep the caller's array alive
+        made = [name for name in self.outputs if name not in values]
         try:
-            values = self._session.run(self.outputs, values)
+            values.update(zip(made, map(np.asarray, self._session.run(made, values))) if made else ())
         except Exception as error:
             raise UserError(
                 f"The {self.what} model fails in ONNX Runtime: {_first_line(error)}",
                 "Check the shapes of the inputs; --shapes sets dynamic ones.",
             ) from error
-        return dict(zip(self.outputs, (np.asarray(v) for v in values)))
+        return {name: values[name] for name in self.outputs}
 
 
 def in_rank(array: np.ndarray, shape: Sequence[Any]) -> np.ndarray:
