@@ -588,8 +588,8 @@ class TranslateCommand(TranslateOptions):
 
 
 def is_model(path: str) -> bool:
-    """Whether a path is that of an ONNX file, or of a folder with ONNX files in it, rather than of data. Only data have
-    addresses (`s3://bucket/val`)."""
+    """True for a folder that contains ONNX files, and for a path that is no address (`s3://bucket/x`) and has no suffix
+    of data. A file is not opened, and need not exist."""
     if os.path.isdir(path):
         return any(name.endswith(".onnx") for name in os.listdir(path))
     return "://" not in path and not path.lower().endswith(

@@ -330,7 +330,8 @@ class Stripper:
         return name
 
     def _is_read(self, name: str) -> bool:
-        """Whether a node, a graph output or a second quantizer has the tensor."""
+        """True if a node or a graph output reads the float tensor `name`, or if several quantizers were replaced by it.
+        A clamp that makes such a tensor must not be narrowed for one of its readers."""
         return name in self.shared or self.graph.is_used(name) or name in map(self.name_now, self.graph.outputs)
 
     def _clamp_codes(self, step: steps.ClampCodes) -> None:
