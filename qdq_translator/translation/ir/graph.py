@@ -498,7 +498,7 @@ class Graph:
         if tensor is None:
             node = self.producer.get(name)
             if node is not None and node.op_type == "Identity":
-                origin = self._behind_identities(name)
+                origin = self.behind(name, "Identity")
                 return self.array(origin) if origin != name else None
             return constant_value(node) if node is not None and node.is_op("Constant") else None
         if isinstance(tensor, Weight):
@@ -560,13 +560,15 @@ class Graph:
             return True
         node = self.producer.get(name)
         if node is not None and node.op_type == "Identity":
-            origin = self._behind_identities(name)
+            origin = self.behind(name, "Identity")
             return origin != name and self.is_constant(origin)
         return node is not None and node.op_type == "Constant" and not node.domain
 
-    def _behind_identities(self, name: str) -> str:
+    def behind(self, name: str, *ops: str) -> str:
+        """The tensor that the chain of nodes of these operators which makes `name` begins with, following first inputs;
+        `name` itself if another node makes it, or none."""
         node = self.producer.get(name)
-        while node is not None and node.is_op("Identity") and node.inputs:
+        while node is not None and node.is_op(*ops) and node.inputs:
             name = node.inputs[0]
             node = self.producer.get(name)
         return name

@@ -78,16 +78,15 @@ def saturate_both(
 def _quantized(source: Graph, written: Graph, end: str, scales: Mapping[str, float]) -> str:
     """The tensor of the model that the written network has as `end`: what quantizers and Identity nodes before it copy,
     unless the written network has a copy too, and a clamp passes on that it has not."""
-    made, name, clamped = written.producer.get(end), end, ""
-    while made is not None and not made.is_op("Identity"):
-        node = source.producer.get(name)
-        if node is not None and node.is_op("Relu", "Clip") and not made.is_op("Relu", "Clip"):
-            clamped = clamped or name
-        elif node is None or not node.is_op("Identity"):
-            name = clamped if clamped and (node is None or node.op_type != made.op_type) else name
-            return end if name in scales else name
-        name = node.inputs[0]
-    return end
+    made = written.producer.get(end)
+    if made is None or made.is_op("Identity"):
+        return end
+    name = source.behind(end, "Identity")
+    if not made.is_op("Relu", "Clip"):
+        unclamped = source.behind(name, "Identity", "Relu", "Clip")
+        node = source.producer.get(unclamped)
+        name = unclamped if node is not None and node.op_type == made.op_type else name
+    return end if name in scales else name
 
 
 def saturate_weights(graph: Graph, nodes: Collection[str], missing_zero_point: str = "uint8") -> None:
